@@ -249,6 +249,17 @@ def test_the_revision_rises_when_there_is_something_worth_storing(clock: HandClo
     assert budget.revision == 1
 
 
+async def test_another_quota_of_the_same_credential_tells_nothing_about_this_one(clock: HandClock) -> None:
+    budget = RateLimit(clock)
+    budget.learn(headers(X_RateLimit_Limit=5000, X_RateLimit_Remaining=4000, X_RateLimit_Reset=600), 200)
+    left = {"Limit": 30, "Remaining": 0, "Reset": 600, "Resource": "graphql"}
+    spent = headers(**{f"X_RateLimit_{name}": value for name, value in left.items()})
+    budget.learn(spent, 200)
+    assert (budget.level.limit, budget.level.remaining, budget.blocked_until) == (5000, 4000, None)
+    budget.learn(spent, 403)
+    assert budget.blocked_until == START + 600, "a refusal is a refusal"
+
+
 async def test_what_is_left_is_worth_storing_once_a_minute(clock: HandClock) -> None:
     budget = RateLimit(clock)
     told = headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=99, X_RateLimit_Reset=600)

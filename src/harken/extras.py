@@ -20,6 +20,10 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "postgres": ("asyncpg",),
     "redis": ("redis",),
     "sql": ("asyncpg", "aiomysql"),
+    "kafka": ("aiokafka", "cramjam"),
+    "mqtt": ("paho",),
+    "nats": ("nats",),
+    "rabbitmq": ("aio_pika",),
 }
 """The packages to import, by the extra that installs them."""
 

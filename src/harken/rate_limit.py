@@ -150,7 +150,9 @@ class RateLimit:
         if remaining is None and status not in (403, 429):
             return
         now = self._clock.time()
-        self._learn_quota(headers, remaining, now)
+        if headers.get("X-RateLimit-Resource", "core") == "core":
+            # GitHub counts searches and GraphQL apart from everything else
+            self._learn_quota(headers, remaining, now)
         # a success that has Retry-After beside its quota: Azure DevOps delays our calls, and will until we pause
         limited = is_rate_limited(status, headers) or (status == 200 and "Retry-After" in headers)
         if limited and (wait := requested_wait(status, headers, now)):

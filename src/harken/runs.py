@@ -10,6 +10,7 @@ import msgspec
 from harken.event import Recorded
 
 __all__ = [
+    "BY_HAND",
     "FINAL",
     "OPEN",
     "Again",
@@ -30,6 +31,9 @@ __all__ = [
 RunState = Literal["gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled"]
 OPEN = frozenset({"gathering", "held", "ready", "blocked", "running", "waiting"})
 FINAL = frozenset({"done", "failed", "dead", "cancelled"})
+
+BY_HAND = "cancelled by hand"
+"""Why a run was cancelled, if nothing else is said."""
 
 Hold = Literal["", "flood", "paused", "budget"]
 """Why a run is held: the flood guard (a person decides), a paused trigger (until it is resumed), a spent budget."""

@@ -33,12 +33,21 @@ __all__ = [
     "Cursor",
     "Delivery",
     "Destination",
+    "Gap",
+    "Handshake",
+    "HoldingSource",
     "Host",
+    "Lag",
     "Message",
+    "Place",
     "Plugin",
     "PollSource",
+    "PositionedSource",
     "PushSource",
+    "Rejected",
     "Request",
+    "RingingSource",
+    "Sample",
     "Source",
     "StreamSource",
     "Tool",
@@ -48,6 +57,31 @@ Cursor: TypeAlias = Any
 """Where the next read starts: opaque JSON owned by the source. None means that nothing was read yet."""
 
 
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that cannot become an event, and why. It is kept as a dead letter under the event's key."""
+
+    event: Event
+    reason: str
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream has lost for good, in words: history that was deleted before we read it, or nobody kept.
+
+    `key` names the gap, so that it is announced once. `messages`: how many are lost, if the broker says so.
+    """
+
+    key: str
+    reason: str
+    messages: int | None = None
+
+
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits at the broker after this batch, as far as the broker says: messages, and the age of the oldest."""
+
+    messages: int | None = None
+    seconds: float | None = None
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a source. The cursor is where the next page starts, and is stored with the events.
 
@@ -55,6 +89,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     `unchanged`: the service answered that nothing changed (a 304), so an item that is not listed may still exist.
     `covered`: the span of time that this page has read completely; by default that of the whole read.
     `next_at`: when there will be something new, and nothing before; without it the feed's schedule counts.
+    Of streams: `rejected` messages become dead letters, `gap` is what was lost before this batch, `lag` what waits.
     """
 
     events: Sequence[Event] = ()
@@ -64,6 +99,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: bool = False
     covered: Span | None = None
     next_at: datetime | None = None
+    rejected: Sequence[Rejected] = ()
+    gap: Gap | None = None
+    lag: Lag | None = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -97,8 +135,43 @@ class Closable(Protocol):
         ...
 
 
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as its sender would send it. `$SECRET` in a header stands for the secret, which is never shown."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Handshake(Exception):
+    """Raised by a PushSource: the request holds no event, and its sender wants this answer before it sends any."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        super().__init__("a handshake")
+        self.answer = answer
+
+
+@runtime_checkable
+class RingingSource(Protocol):
+    """A polled source that hears of changes, which makes its feed due at once. A ring that gets lost costs nothing.
+
+    `ring_floor_seconds`: rings make the feed be read so often at most.
+    """
+
+    @property
+    def ring_floor_seconds(self) -> float: ...
+
+    async def rung(self) -> None:
+        """Return when something may have changed since the last call. The wait may be cancelled, and begun again."""
+        ...
+
+
 @runtime_checkable
 class PushSource(Protocol):
+    """Receives webhooks. It may have `max_bytes` and `max_per_minute`, limits of what is taken.
+
+    With `empty_answer` the answer is empty, for senders that show it to people.
+    """
+
     async def receive(self, request: Request) -> list[Event]:
         """Verify over the raw bytes, then translate. Raise Refused when the signature is missing or wrong."""
         ...
@@ -106,10 +179,47 @@ class PushSource(Protocol):
 
 @runtime_checkable
 class StreamSource(Protocol):
-    shared: bool
+    """A connection that we hold, to a broker or a server. One process at a time follows it: the holder of the lease.
+
+    `silence_seconds`: a stream that yields nothing for so long, not even an empty batch, is dead and opened again.
+    """
+
+    silence_seconds: float
 
     def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
-        """Yield batches. Being asked for the next one means that the last is committed: acknowledge it then."""
+        """Yield batches. Being asked for the next one means that the last is committed: acknowledge it then.
+
+        An empty batch says that the broker answered and has nothing new: yield one every few seconds. Raise RetryLater
+        or NeedsAttention when the connection cannot be made or breaks. Never refuse a message for our own trouble: what
+        is not acknowledged comes again. Closing the iterator ends the connection within a second or two.
+        """
+        ...
+
+
+@runtime_checkable
+class HoldingSource(Protocol):
+    """A stream whose broker delivers a message again unless it is acknowledged within `hold_seconds`."""
+
+    hold_seconds: float
+
+    async def hold(self) -> None:
+        """The store stalls: keep what was yielded and is not acknowledged for another `hold_seconds`."""
+        ...
+
+
+Place: TypeAlias = Literal["ahead", "behind", "unknown"]
+"""Where a message is in a stream: after what was read, within it, or its name does not tell."""
+
+
+@runtime_checkable
+class PositionedSource(Protocol):
+    """A stream that is an ordered log, whose messages are named by their positions."""
+
+    def place_of(self, key: str, cursor: Cursor) -> Place:
+        """Compare the name of a message with our position, asking nobody. People wrote the key: it may be anything.
+
+        Answer `behind` only if such a message would be stored under this key.
+        """
         ...
 
 
@@ -258,7 +368,9 @@ class Plugin:
     """One outside system. Everything but `kind` is optional.
 
     `query` is the model of a feed's query, `account` that of an integration's settings and credentials.
-    `source(query, account, host)` and `webhook(query, account, host)` return values with one method.
+    `source(query, account, host)`, `stream` and `webhook` return values with one method: something to poll, to follow,
+    and to receive webhooks with; `stream_query` and `webhook_query` are the models of what their triggers say.
+    `webhook_sample(query, now)` is a webhook that `webhook` accepts, to try it with.
     `whoami(account, host)` proves the credential; `check(query, account, host)` finds out whether the names in a query
     exist. `environment` maps environment variables to fields of the account; `consent` obtains fields in a browser.
     `uses` names the service whose accounts this kind signs in with (gmail uses google).
@@ -275,9 +387,12 @@ class Plugin:
     docs: str = ""
     account: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
-    source: Callable[[Any, Any, Host], PollSource | StreamSource] | None = None
+    source: Callable[[Any, Any, Host], PollSource] | None = None
+    stream_query: type[BaseModel] | None = None
+    stream: Callable[[Any, Any, Host], StreamSource] | None = None
     webhook_query: type[BaseModel] | None = None
     webhook: Callable[[Any, Any, Host], PushSource] | None = None
+    webhook_sample: Callable[[Any, datetime], Sample] | None = None
     actions: Mapping[str, Act] = field(default_factory=dict)
     destination_query: type[BaseModel] | None = None
     destination: Callable[[Any, Any, Host], Destination] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,8 @@ __all__ = [
     "Ticket",
     "TicketPage",
     "TicketTracker",
+    "Topic",
+    "Webhook",
 ]
 
 
@@ -36,6 +38,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     `number` is what the platform's addresses need. `status` is the platform's own word; `closed` is what the platform
     says, whatever the status is called. `version` is the platform's version of the ticket: it changes with each write.
     `repo` is the repository of the ticket, `area_path` its place in Azure DevOps; empty where there is none.
+    `handle` is another name of it that the API of its platform needs.
     """
 
     id: str
@@ -53,6 +56,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     updated_at: datetime | None = None
     version: str = ""
+    handle: str = ""
 
 
 class TicketPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +115,24 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+Topic: TypeAlias = Literal["new tickets", "changes", "comments"]
+"""What a webhook can be sent for."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as its platform has it registered. `url` has no query and no password: these may be secrets.
+
+    `probation`: the platform sends nothing now, and tries again by itself. `failing`: its last delivery was refused.
+    `reason` says more about the state. `tells`: what it is sent for. `id` is the platform's.
+    """
+
+    url: str
+    id: str = ""
+    state: Literal["active", "failing", "probation", "disabled"] = "active"
+    reason: str = ""
+    tells: tuple[Topic, ...] = ()
+
+
 class TicketTracker(Protocol):
     """The tickets of one project: a repository, a project of GitLab or Azure DevOps, a project key of Jira.
 
@@ -154,6 +176,14 @@ class TicketTracker(Protocol):
 
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         """Make those labels of the project that are missing, and return them."""
+        ...
+
+    async def webhooks(self) -> Sequence[Webhook] | None:
+        """The webhooks that tell anybody about these tickets; None if our account may not see them."""
+        ...
+
+    async def revive_webhook(self, webhook: Webhook) -> bool:
+        """Make the platform send again to a webhook that it has stopped by itself; False where only a person can."""
         ...
 
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:

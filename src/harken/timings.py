@@ -20,6 +20,8 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     """How long an agent has between SIGTERM and SIGKILL."""
     idle_flush: float = 5.0
     """How often reads that found nothing new are written to the store."""
+    reconnect: float = 60.0
+    """A stream that broke is opened again as a feed that is read so often: after a few seconds, later up to this."""
     scheduler_nap: float = 5.0
     """The longest sleep of the scheduler; a jump of the wall clock is noticed within this time."""
     scheduler_dead: float = 60.0

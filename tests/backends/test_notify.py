@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harken.backends.notify import Notifications
+from harken.backends.notify import RELEASED, Notifications
 from harken.backends.postgres import PostgresStore
 from harken.backends.redis import RedisStore
 from harken.errors import StoreUnavailable
@@ -78,6 +78,25 @@ async def test_the_others_hear_of_what_a_commit_did_not_hand_over(at: Callable[[
         await store.close()
 
 
+async def test_the_others_hear_that_a_lease_was_released(at: Callable[[], Any]) -> None:
+    one, two = at(), at()
+    await one.open(definitions())
+    lease = await one.lease(0, "a", 30)
+    ours, ready, released = Ear(), Ear(), Ear()
+    one.listen(lambda: None, ours.heard.set)
+    two.listen(ready.heard.set, released.heard.set)
+    await ready.wait()
+    await asyncio.sleep(0.1)
+    ready.heard.clear()
+    await one.release_lease(lease, "a")
+    # also if whoever released it ends at once
+    await one.close()
+    await released.wait()
+    assert not ready.heard.is_set()
+    assert not ours.heard.is_set()
+    await two.close()
+
+
 class Line:
     """A connection that the test can break."""
 
@@ -111,3 +130,19 @@ async def test_a_connection_that_ends_is_made_again(monkeypatch: pytest.MonkeyPa
     # a notification that cannot be sent raises nothing
     hints.give()
     await hints.close()
+
+
+async def test_what_happens_at_the_same_time_is_told_each_once() -> None:
+    line, told = Line(), list[str]()
+
+    async def tell(message: str) -> None:
+        told.append(message)
+
+    hints = Notifications(line.hear, tell)
+    hints.listen(lambda: None)
+    for _ in range(3):
+        hints.give()
+        hints.give(RELEASED)
+    await hints.close()
+    (name, released) = told
+    assert released == f"{name} {RELEASED}"

@@ -207,7 +207,7 @@ async def test_a_slice_of_retention_ends_after_some_milliseconds(path: Path) -> 
     given = await given_at(path, Ticking())
     await given.commit(*(given.entry(f"s{n}") for n in range(400)))
     given.clock.advance(2 * DAY)
-    first = await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY)
+    first = await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY, audit=DAY)
     assert 0 < first < 50
     assert await prune_all(given.store) > 300
     sqlite(given).abandon()

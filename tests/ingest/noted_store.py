@@ -131,8 +131,8 @@ class NotedStore:
         page = older[:limit]
         return Page(items=page, next=page[-1].id if len(older) > limit else None)
 
-    async def event(self, id: int) -> Recorded | None:
-        return next((one for one in self.stored if one.id == id), None)
+    async def events_by_id(self, ids: Sequence[int]) -> Sequence[Recorded]:
+        return [one for one in reversed(self.stored) if one.id in ids]
 
 
 class Slots:

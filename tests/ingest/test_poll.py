@@ -17,6 +17,7 @@ from harken.feed import Spacing
 from harken.http import ServiceClock
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.parts import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch
 from harken.store import Commit
@@ -217,6 +218,23 @@ async def test_a_page_that_could_not_be_committed_is_read_again_from_the_same_cu
     assert [commit.cursor for commit in store.commits] == ["new"]
 
 
+async def test_the_watermark_does_not_pass_the_time_at_which_a_read_reached_the_present() -> None:
+    """What becomes visible between two pages that are days apart is dated before that, and the next read finds it."""
+    clock, store = HandClock(), NotedStore(listener())
+    began, later = clock.now(), clock.now() + timedelta(hours=4)
+    pages: list[Batch | Exception] = [
+        Batch(events=[event("a", occurred_at=began)], cursor="c0", more=True),
+        RetryLater("it is away"),
+        Batch(events=[event("b", occurred_at=later)], cursor="c1"),
+    ]
+    reader = Reader(clock, store, *pages)
+    await reader.tick()
+    assert stored_cap(store.commits[0].cursor) == began.timestamp()
+    clock.advance(300_000.0)
+    await reader.tick()
+    assert (store.commits[1].cursor, store.commits[1].watermark, reader.live.capped) == ("c1", began, None)
+
+
 async def test_a_lost_lease_ends_the_tick_and_moves_nothing() -> None:
     store = NotedStore(listener())
     reader = Reader(HandClock(), store, Batch(events=[event("a")], cursor="new"))
@@ -232,7 +250,8 @@ async def test_each_page_is_committed_before_the_next_is_requested() -> None:
     reader = Reader(HandClock(), store, *pages)
     report = await reader.tick()
     assert reader.source.cursors == ["old", "c0", "c1"]
-    assert [(commit.cursor, commit.done, commit.tick is not None) for commit in store.commits] == [
+    stored = [stored_position(commit.cursor)[0] for commit in store.commits]
+    assert [(at, one.done, one.tick is not None) for at, one in zip(stored, store.commits, strict=True)] == [
         ("c0", False, False), ("c1", False, False), ("c2", True, True),
     ]  # fmt: skip
     assert (report.seen, report.new, reader.live.page) == (3, 3, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,18 +12,19 @@ from typing import Any
 from harken.backends.sqlite import SqliteStore
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
-from harken.feed import Feed, Trigger
+from harken.feed import INTERNAL, Feed, Trigger
 from harken.ingest.intake import Intake
-from harken.source import Batch, Cursor
+from harken.source import Batch, Cursor, Gap, Lag, Rejected
 from harken.store import Definitions
 from harken.testing import VirtualClock, run_virtual
 from harken.testing.crashing import CrashingStore
 from tests.ingest.process import NoExecutor
 
 FEED = Feed(name="orders", kind="broker", integration="broker", way="stream", identity="once", first="deliver")
+OWN = Feed(name=INTERNAL, kind=INTERNAL, integration=INTERNAL, way="internal", identity="change", first="deliver")
 TRIGGER = Trigger(name="ship", feed="orders", workflow="w", workflow_rev="r1", flood_limit=0)
 DEFINITIONS = Definitions(
-    generation="1", starting=True, feeds=[FEED], triggers=[TRIGGER], workflows={"w": ("r1", b'{"steps": []}')}
+    generation="1", starting=True, feeds=[FEED, OWN], triggers=[TRIGGER], workflows={"w": ("r1", b'{"steps": []}')}
 )
 
 
@@ -31,15 +33,18 @@ class Broker:
 
     So many connections as `ends` says are closed by the broker at once, without an error."""
 
-    def __init__(self, clock: VirtualClock, *, shared: bool = False) -> None:
+    silence_seconds = 30.0
+
+    def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self.shared = shared
         self.queue: list[str] = []
         self.acknowledged: list[str] = []
         self.errors: list[Exception] = []
         self.ends = 0
         self.began: list[Cursor] = []
         self.after_delivery: list[int] = []
+        self.next: list[Batch] = []
+        self.silent = False
         self.store: SqliteStore | None = None
 
     async def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
@@ -50,8 +55,15 @@ class Broker:
         while True:
             if self.errors:
                 raise self.errors.pop(0)
-            while not self.queue:
+            if self.silent:
+                await self._clock.sleep(3_600.0)
+            if self.next:
+                yield self.next.pop(0)
+                continue
+            if not self.queue:
                 await self._clock.sleep(1.0)
+                yield Batch(cursor=self.acknowledged[-1] if self.acknowledged else cursor)
+                continue
             name = self.queue[0]
             yield Batch(events=[Event(subject=name, type="order", data={"id": name})], cursor=name)
             # the engine asks for the next batch only when this one is committed
@@ -100,13 +112,13 @@ def test_a_batch_is_committed_before_it_is_acknowledged(tmp_path: Path) -> None:
     run_virtual(main)
 
 
-def test_a_batch_that_could_not_be_committed_is_asked_for_again_from_the_cursor_before_it(tmp_path: Path) -> None:
+def test_a_batch_that_could_not_be_committed_is_held_and_tried_again_on_the_same_connection(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock)
         store, intake = await start(clock, tmp_path / "s.db", broker, locked=2)
         broker.queue += ["o1", "o2"]
         await clock.sleep(60.0)
-        assert broker.began == [None, None, None]
+        assert broker.began == [None]
         assert (broker.acknowledged, await runs(store)) == (["o1", "o2"], 2)
         await intake.stop()
         await store.close()
@@ -161,7 +173,7 @@ def test_a_connection_that_breaks_goes_on_where_it_stood(tmp_path: Path) -> None
         assert (await store.state("orders")).health.failures == 1
         broker.queue += ["o3"]
         await clock.sleep(120.0)
-        assert broker.began == [None, "o2"]
+        assert broker.began == [None, "o1"]
         assert await runs(store) == 3
         assert (await store.state("orders")).health.failures == 0
         await intake.stop()
@@ -188,16 +200,157 @@ def test_a_stream_that_needs_attention_stops_and_says_why(tmp_path: Path) -> Non
     run_virtual(main)
 
 
-def test_a_shared_stream_commits_without_the_lease(tmp_path: Path) -> None:
+class HeldBroker(Broker):
+    """Delivers a message again unless it is acknowledged or held within ten seconds."""
+
+    hold_seconds = 10.0
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.held_at: list[float] = []
+
+    async def hold(self) -> None:
+        self.held_at.append(self._clock.time())
+
+
+def test_messages_in_hand_are_held_while_the_store_stalls_and_only_then(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        broker = Broker(clock, shared=True)
+        broker = HeldBroker(clock)
         store, intake = await start(clock, tmp_path / "s.db", broker)
-        await intake.leases.release_all()
-        await store.lease(0, "another process", 3_600.0)
-        broker.queue += ["o1", "o2"]
-        await clock.sleep(10.0)
+        broker.queue += ["o1"]
+        await clock.sleep(30.0)
+        assert (broker.acknowledged, broker.held_at) == (["o1"], [])
+        stalled: Any = intake.committer._store
+        stalled.meanwhile["commit"] = [lambda: clock.sleep(25.0)]
+        began = clock.time()
+        broker.queue += ["o2"]
+        await clock.sleep(60.0)
         assert broker.acknowledged == ["o1", "o2"]
+        assert len(broker.held_at) == 7
+        pauses = [later - earlier for earlier, later in pairwise([began, *broker.held_at])]
+        assert max(pauses) < HeldBroker.hold_seconds / 2
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_nothing_is_held_after_the_lease_has_ended(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = HeldBroker(clock)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        stalled: Any = intake.committer._store
+        stalled.meanwhile["commit"] = [lambda: clock.sleep(25.0)]
+        intake.leases.has_expired = lambda shard: len(broker.held_at) >= 2  # type: ignore[method-assign]
+        intake.registry.streamer._has_expired = intake.leases.has_expired
+        broker.queue += ["o1"]
+        await clock.sleep(60.0)
+        assert broker.acknowledged == ["o1"]
+        assert len(broker.held_at) == 2
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_stream_that_says_nothing_at_all_is_opened_again(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await clock.sleep(5.0)
+        broker.silent = True
+        await clock.sleep(32.0)
+        health = (await store.state("orders")).health
+        assert (health.failures, health.message) == (1, "nothing was heard for 30 s")
+        broker.silent = False
+        broker.queue += ["o1"]
+        await clock.sleep(60.0)
+        assert (broker.acknowledged, (await store.state("orders")).health.failures) == (["o1"], 0)
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_quiet_stream_is_known_to_be_alive(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        store, intake = await start(clock, tmp_path / "s.db", Broker(clock))
+        await clock.sleep(3_600.0)
+        state = await store.state("orders")
+        assert state.last_success is not None
+        assert (clock.now() - state.last_success).total_seconds() < 30
+        assert len(state.coverage) == 1
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_gap_is_announced_once_and_left_out_of_the_ledger(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await clock.sleep(60.0)
+        await crash(store)
+        await clock.sleep(600.0)
+        gap = Gap(key="4-9", reason="6 messages were deleted before they were read", messages=6)
+        broker.next = [Batch(cursor="9", gap=gap), Batch(cursor="9", gap=gap)]
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await clock.sleep(60.0)
+        [said] = [event for event in (await store.events(feed=INTERNAL, limit=10)).items if event.type == "feed.gap"]
+        assert said.data["messages"] == 6
+        assert "6 messages were deleted" in said.data["text"]
+        before, after = (await store.state("orders")).coverage
+        assert 590 < (after.start - before.end).total_seconds() < 620
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_what_waits_at_the_broker_is_known_while_it_is_heard(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        broker.next = [Batch(cursor="1", lag=Lag(messages=12, seconds=3.0))]
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await clock.sleep(10.0)
+        assert intake.stream_lags() == {"orders": Lag(messages=12, seconds=3.0)}
+        broker.errors = [RetryLater("the broker is away")]
+        await clock.sleep(2.0)
+        assert intake.stream_lags() == {}
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_rejected_message_is_a_dead_letter_and_the_others_run(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        letter = Rejected(event=Event(subject="o2", key="o2", type="order", data={}), reason="it is not JSON")
+        good = [Event(subject=name, type="order", data={"id": name}) for name in ("o1", "o3")]
+        broker.next = [Batch(events=good, rejected=[letter], cursor="o3")]
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await clock.sleep(10.0)
+        assert [(dead.key, dead.reason) for dead in (await store.dead(limit=10)).items] == [("o2", "it is not JSON")]
         assert await runs(store) == 2
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_reset_during_a_connection_begins_again_from_the_beginning(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        broker.queue += ["o1"]
+        await clock.sleep(10.0)
+        await store.reset("ship", cursor=True)
+        broker.queue += ["o2"]
+        await clock.sleep(60.0)
+        assert broker.began == [None, None]
+        assert broker.acknowledged == ["o1", "o2"]
         await intake.stop()
         await store.close()
 

@@ -13,7 +13,7 @@ from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
 from harken.event import Event, Verdict
 from harken.ingest.refusals import REASONS, Refusals
 from harken.ingest.webhook import CLOSED, Endpoint, Webhooks
-from harken.source import Request
+from harken.source import Handshake, Request
 from harken.store import Committed
 from harken.testing import START, HandClock
 from tests.ingest.noted_store import event
@@ -315,3 +315,26 @@ def test_only_a_missing_or_wrong_signature_goes_to_the_audit_log() -> None:
             refusals.note("shop/1", "203.0.113.7", reason, "no")
     (count,) = refusals.unverified(ending=True)
     assert count.number == 1
+
+
+async def test_a_handshake_is_answered_and_nothing_is_committed() -> None:
+    gate = Gate()
+    status, answer, _ = await ask(serving(gate, Sender(Handshake({"challenge": "c"}))), b"x")
+    assert (status, answer, gate.pushed) == (200, {"challenge": "c"}, [])
+
+
+async def test_a_sender_that_shows_its_answer_to_people_gets_an_empty_one() -> None:
+    anything: Any = Gate([NEW])
+    webhooks = Webhooks(anything, HandClock())
+    webhooks.serve({"shop/1": Endpoint(feed="hooks", source=Sender(), empty_answer=True)})
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"a"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"method": "POST", "path": "/webhooks/shop/1", "headers": [], "query_string": b""}
+    await webhooks(scope, receive, send)
+    assert (sent[0]["status"], sent[1]["body"], anything.pushed) == (200, b"", ["hooks/a"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from harken.errors import StoreUnavailable
@@ -28,12 +29,15 @@ class Leases:
             raise answer
         return {**dict.fromkeys(claims, "kept"), **answer}
 
+    async def run(self, run_id: str) -> Any:
+        return SimpleNamespace(error=f"why {run_id} was cancelled")
+
 
 async def beat(
     clock: VirtualClock, leases: Any, seconds: float, claims: Mapping[str, int] | None = None
-) -> list[tuple[str, int, str]]:
+) -> list[tuple[str, int, str, str]]:
     """Let the heartbeat of leases of 30 seconds go for some time; returns what it interrupted."""
-    interrupted: list[tuple[str, int, str]] = []
+    interrupted: list[tuple[str, int, str, str]] = []
     held = {"r1": 1, "r2": 2} if claims is None else claims
     task = asyncio.create_task(heartbeat(leases, clock, 30.0, lambda: held, lambda *given: interrupted.append(given)))
     await asyncio.sleep(seconds)
@@ -57,7 +61,7 @@ async def test_pitfall_26_a_renewal_that_failed_is_repeated_after_a_second(clock
 @virtual
 async def test_runs_that_are_lost_or_cancelled_are_interrupted_and_no_others(clock: VirtualClock) -> None:
     leases = Leases(clock, {"r1": "lost"}, {"r2": "cancel"})
-    assert await beat(clock, leases, 35) == [("r1", 1, "lost"), ("r2", 2, "cancel")]
+    assert await beat(clock, leases, 35) == [("r1", 1, "lost", ""), ("r2", 2, "cancel", "why r2 was cancelled")]
 
 
 @virtual

@@ -106,6 +106,24 @@ async def test_no_more_runs_than_allowed_work_at_once(clock: VirtualClock, tmp_p
 
 
 @virtual
+async def test_the_bound_can_be_changed_while_runs_work(clock: VirtualClock, tmp_path: Path) -> None:
+    async with running_world(clock, tmp_path, steps(do("a")), parallel=1) as world:
+        world.service.seconds = 10
+        runs = [await world.start() for _ in range(9)]
+        await clock.sleep(5)
+        world.worker.resize(3, 5.0)
+        await clock.sleep(1)
+        assert world.service.at_once == 3
+        world.worker.resize(2, 5.0)
+        assert world.service.at_once == 3
+        await clock.sleep(12)
+        assert world.service.at_once == 2
+        for run in runs:
+            await world.until(run)
+        assert (world.service.most_at_once, world.worker.done) == (3, 9)
+
+
+@virtual
 async def test_reservations_are_part_of_the_bound(clock: VirtualClock, tmp_path: Path) -> None:
     async with running_world(clock, tmp_path, {}, parallel=3) as world:
         assert [world.worker.reserve(2), world.worker.reserve(2)] == [2, 1]
@@ -327,9 +345,10 @@ async def test_a_running_run_that_is_asked_to_stop_is_cancelled(clock: VirtualCl
         await begun(world)
         world.service.seconds = 50
         await begun(world, 2)
-        await world.sqlite.cancel(run_id)
+        await world.sqlite.cancel(run_id, "nobody wants it")
         run = await world.until(run_id)
         assert (run.status, [record.path for record in run.journal]) == ("cancelled", ["a"])
+        assert run.error == "nobody wants it"
 
 
 @virtual
@@ -342,7 +361,7 @@ async def test_a_run_that_was_claimed_and_has_not_begun_is_cancelled_alone(clock
         world.worker.accept(await world.sqlite.claim(world.worker.holder, 2, 30.0))
         await world.sqlite.cancel(runs[2])
         run = await world.until(runs[2])
-        assert (run.status, run.error) == ("cancelled", "asked to stop before it began")
+        assert (run.status, run.error) == ("cancelled", "cancelled by hand")
         assert [(await world.until(run_id)).status for run_id in runs[:2]] == ["done", "done"]
 
 

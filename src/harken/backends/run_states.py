@@ -14,7 +14,6 @@ from harken.store import Backlog
 
 __all__ = [
     "BLOCKED",
-    "BY_HAND",
     "CANCELLED",
     "DEAD",
     "DONE",
@@ -83,7 +82,6 @@ HOLD_REASONS = {
 HAS_ITS_RUN = "this occurrence has its run already"
 NOT_OVER = "an earlier run of this key is not over"
 REPLACED = "a newer run of this key took its place"
-BY_HAND = "cancelled by hand"
 DROPPED = "dropped by hand while it was held"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver
-from multidict import CIMultiDictProxy
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from harken import __version__
@@ -21,10 +21,11 @@ from harken.http.connectivity import Connectivity
 from harken.http.errors import FAILURES, translate_error
 from harken.http.guard import GuardedResolver, check_url, guarded_sockets, server_name
 from harken.http.redirects import REDIRECTS, Hop, next_hop, same_server
-from harken.http.replies import Reply, Validators
+from harken.http.replies import Reply, Validators, raise_for
 
 __all__ = ["Client", "HttpSettings", "RequestLimiter"]
 
+T = TypeVar("T")
 Params = Mapping[str, str | int] | Sequence[tuple[str, str | int]] | None
 
 _BODILESS = frozenset({204, 304})
@@ -75,10 +76,13 @@ class Client:
         self._resolver = resolver
         # by allow_private: a pooled connection to a private address must not serve other callers
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        # streams take no place among the connections that requests share
+        self._stream_sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
-        sessions = list(self._sessions.values())
+        sessions = [*self._sessions.values(), *self._stream_sessions.values()]
         self._sessions.clear()
+        self._stream_sessions.clear()
         for session in sessions:
             await session.close()
 
@@ -122,8 +126,78 @@ class Client:
                 return Reply(hop.method, hop.url, status, got, body, self.clock.time(), conditional)
             hop = next_hop(hop, status, got["Location"])
             check_url(hop.url, allow_private, proxied)
-        message = f"{server_name(first_url)} redirects more than {settings.max_redirects} times"
-        raise NeedsAttention(message, fix="Check the address")
+        raise self._redirects_too_often(first_url)
+
+    async def open_stream(
+        self, url: str | URL, *, headers: Mapping[str, str] | None = None, allow_private: bool = False
+    ) -> aiohttp.ClientResponse:
+        """Send a GET and return the response once its headers are there. The caller reads its body and closes it.
+
+        Redirects are followed as by `request`. Only connecting and the headers have a time limit.
+        """
+        proxied = self._settings.proxy is not None
+        hop = Hop(method="GET", url=check_url(url, allow_private, proxied), headers=headers or {})
+        first_url = hop.url
+        for _ in range(self._settings.max_redirects + 1):
+            session = self._stream_sessions.get(allow_private) or self._open(allow_private, streams=True)
+            opening = session.get(hop.url, headers=hop.headers, allow_redirects=False, timeout=self._endless())
+            response = await self._opened(opening, hop.url, allow_private)
+            if response.status not in REDIRECTS or "Location" not in response.headers:
+                return response
+            response.close()
+            hop = next_hop(hop, response.status, response.headers["Location"])
+            check_url(hop.url, allow_private, proxied)
+        raise self._redirects_too_often(first_url)
+
+    async def open_websocket(
+        self,
+        url: str | URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        allow_private: bool = False,
+        max_bytes: int,
+        protocols: Sequence[str] = (),
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket, which the caller closes; `url` is an http or https address. No redirect is followed.
+
+        The caller answers pings, and sends its own: what is received has them and their answers too.
+        Raises what `request` does, and NeedsAttention or RetryLater when the server answers with something else.
+        """
+        target = check_url(url, allow_private, self._settings.proxy is not None)
+        session = self._stream_sessions.get(allow_private) or self._open(allow_private, streams=True)
+        opening = session.ws_connect(
+            target,
+            headers=headers,
+            protocols=protocols,
+            max_msg_size=max_bytes,
+            autoping=False,
+            timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+        )
+        try:
+            return await self._opened(opening, target, allow_private)
+        except _Handshake as error:
+            answered = CIMultiDictProxy(CIMultiDict(error.headers))
+            raise_for(Reply("GET", target, error.status, answered, b"", self.clock.time()), "the WebSocket handshake")
+            raise RetryLater(f"{server_name(target)} did not complete the WebSocket handshake") from None
+
+    async def _opened(self, opening: Awaitable[T], url: URL, allow_private: bool) -> T:
+        seconds = self._settings.total_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                opened = await opening
+        except aiohttp.WSServerHandshakeError as error:
+            raise _Handshake(error.status, error.headers or {}) from None
+        except FAILURES as error:
+            raise translate_error(error, url, seconds, private=allow_private) from None
+        self.connectivity.answered(url.host or "", private=allow_private)
+        return opened
+
+    def _endless(self) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_seconds)
+
+    def _redirects_too_often(self, url: URL) -> NeedsAttention:
+        message = f"{server_name(url)} redirects more than {self._settings.max_redirects} times"
+        return NeedsAttention(message, fix="Check the address")
 
     async def _exchange(
         self, hop: Hop, seconds: float, cap: int, allow_private: bool
@@ -145,7 +219,7 @@ class Client:
         self.connectivity.answered(hop.url.host or "", private=allow_private)
         return response.status, response.headers, body
 
-    def _open(self, allow_private: bool) -> aiohttp.ClientSession:
+    def _open(self, allow_private: bool, *, streams: bool = False) -> aiohttp.ClientSession:
         settings = self._settings
         resolver = self._resolver or aiohttp.ThreadedResolver()
         guarded = settings.proxy is None
@@ -153,8 +227,8 @@ class Client:
             resolver=GuardedResolver(resolver, allow_private=allow_private) if guarded else resolver,
             socket_factory=guarded_sockets(allow_private) if guarded else None,
             ssl=_tls(settings) or True,
-            limit=settings.connections,
-            limit_per_host=settings.connections_per_host,
+            limit=0 if streams else settings.connections,
+            limit_per_host=0 if streams else settings.connections_per_host,
             ttl_dns_cache=settings.dns_cache_seconds,
         )
         session = aiohttp.ClientSession(
@@ -163,9 +237,31 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": settings.user_agent},
             proxy=settings.proxy,
+            trace_configs=[_no_redirects()] if streams else None,
         )
-        self._sessions[allow_private] = session
+        (self._stream_sessions if streams else self._sessions)[allow_private] = session
         return session
+
+
+class _Handshake(Exception):
+    """The server answered a WebSocket handshake with another status."""
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+
+
+def _no_redirects() -> aiohttp.TraceConfig:
+    """aiohttp would follow the redirect of a WebSocket handshake, and send our headers to another server."""
+
+    async def refuse(session: Any, context: Any, redirect: aiohttp.TraceRequestRedirectParams) -> None:
+        message = f"{server_name(redirect.url)} redirects the WebSocket handshake, which is not followed"
+        raise NeedsAttention(message, fix="Use the address it redirects to")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(refuse)
+    return trace
 
 
 async def _read(response: aiohttp.ClientResponse, cap: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
 from yarl import URL
 
 from harken.http.client import Client
@@ -40,3 +41,18 @@ class Metered:
         if limit.revision != known and limit.blocked_until is not None:
             await self._keep()
         return reply
+
+    async def open_stream(self, url: str | URL, **options: Any) -> aiohttp.ClientResponse:
+        """As `Client.open_stream`, within the rate limit."""
+        limit, known = self._rate_limit, self._rate_limit.revision
+        await limit.take(self._who, patience=PATIENCE)
+        response = await self._client.open_stream(url, **options)
+        limit.learn(response.headers, response.status)
+        if limit.revision != known and limit.blocked_until is not None:
+            await self._keep()
+        return response
+
+    async def open_websocket(self, url: str | URL, **options: Any) -> aiohttp.ClientWebSocketResponse:
+        """As `Client.open_websocket`, within the rate limit."""
+        await self._rate_limit.take(self._who, patience=PATIENCE)
+        return await self._client.open_websocket(url, **options)

@@ -14,7 +14,9 @@ __all__ = ["REDIRECTS", "Hop", "next_hop", "same_server"]
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # any other header may hold a secret
-_SAFE_HEADERS = frozenset({"accept", "accept-language", "user-agent", "if-none-match", "if-modified-since"})
+_SAFE_HEADERS = frozenset(
+    {"accept", "accept-language", "user-agent", "if-none-match", "if-modified-since", "last-event-id"}
+)
 _BODY_HEADERS = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
 
 

@@ -41,8 +41,8 @@ class Backfill:
         spaced: dict[str, int] = {}
         stored = await self._stored(feed, rules.backfilling)
         for begin in range(0, len(stored), PAGE):
-            found = [await self._store.event(id) for id in stored[begin : begin + PAGE]]
-            await self._commit(feed, [event for event in found if event is not None], token, spaced)
+            found = await self._store.events_by_id(stored[begin : begin + PAGE])
+            await self._commit(feed, found[::-1], token, spaced)
         return {rule.uid: rule.start_line for rule in rules.backfilling}
 
     async def of_pushed(self, definitions: Definitions, opened: Opened) -> None:

@@ -27,7 +27,7 @@ from harken.ingest.live import LiveFeed
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
-from harken.source import Batch, Closable, Cursor, PollSource, Request, Source, StreamSource
+from harken.source import Batch, Closable, Cursor, PollSource, Request, RingingSource, Source, StreamSource
 from harken.store import Definitions, Opened
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
@@ -40,7 +40,8 @@ log = structlog.get_logger("harken.ingest")
 class FeedRegistry:
     """All feeds by name. Those whose shard we hold are polled or streamed; without `reading` none is.
 
-    `build(feed)` makes the source of a feed, `begin(live)` is called when a feed is due.
+    `build(feed)` makes the source of a feed, `begin(live)` is called when a feed is due. A feed that `is_prompt` is
+    read at once when its shard is taken over from another process; all others when their next read is due.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class FeedRegistry:
         begin: Callable[[LiveFeed], None],
         timings: Timings,
         connectivity: Connectivity,
+        is_prompt: Callable[[Feed], bool],
     ) -> None:
         self._store = store
         self._clock = clock
         self._random = random
         self._build = build
+        self._is_prompt = is_prompt
         self._idle_reads = idle_reads
         self.reading = reading
         self.feeds: dict[str, LiveFeed] = {}
@@ -79,9 +82,13 @@ class FeedRegistry:
             timings=timings,
         )
         self.closer = SourceCloser()
-        self._streamer = Streamer(store, committer, clock, random, self.leases.token, connectivity)
+        leases = self.leases
+        self.streamer = Streamer(
+            store, committer, idle_reads, clock, random, leases.token, connectivity, timings, leases.has_expired
+        )
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._bells: dict[str, asyncio.Task[None]] = {}
         self._just_opened: Opened | None = None
 
     def reads(self, live: LiveFeed) -> bool:
@@ -104,7 +111,7 @@ class FeedRegistry:
     async def stop(self) -> None:
         """End the streams and close every source. Leases are kept until `leases.close`."""
         self.reading = False
-        await cancel_and_wait(self._streams.values())
+        await cancel_and_wait([*self._streams.values(), *self._bells.values()])
         if self._ending:
             await asyncio.wait(self._ending.values())
         await self.closer.finish(self.feeds.values())
@@ -126,12 +133,20 @@ class FeedRegistry:
             if definitions.starting:
                 live.resumed = True
 
+    def begin_tick(self, live: LiveFeed) -> None:
+        """A tick begins: what its source heard of before is read by it."""
+        live.busy, live.rung = True, False
+        if live.feed.name in self._bells and isinstance(live.source, RingingSource):
+            live.ring_floor = self._clock.time() + live.source.ring_floor_seconds
+
     def end_tick(self, live: LiveFeed) -> None:
         """A tick is over: close the sources that were replaced during it, and schedule the next one."""
         live.busy = False
         self.closer.release(live)
         if self.feeds.get(live.feed.name) is live:
             self.scheduler.put(live, live.next_due if self.reads(live) else None)
+            if live.rung:
+                self._answer_ring(live)
 
     async def restore(self, live: LiveFeed) -> None:
         """Continue from the position that the store has; idle reads from before are out of date."""
@@ -148,6 +163,9 @@ class FeedRegistry:
         state = await self._store.state(name)
         if live.busy:
             live.health, live.outdated = state.health, True
+        elif name in self._streams:
+            # a connection that is open stays; one that ends continues from the position that the store has
+            live.health = state.health
         else:
             live.restore(state)
             self._schedule(live, state)
@@ -165,6 +183,8 @@ class FeedRegistry:
             source = BrokenSource(error)
         if live is not None and live.feed == feed and live.use(source):
             self.closer.release(live)
+            self._end_bell(feed.name)
+            self._begin_listening(live)
             return
         if live is not None:
             self._drop(feed.name)
@@ -176,31 +196,63 @@ class FeedRegistry:
         live = self.feeds.pop(name)
         self.scheduler.put(live, None)
         self._idle_reads.drop(name)
+        self._end_bell(name)
         self.closer.retire(live)
         if name in self._streams:
             self._end_stream(name)
 
-    def _begin_reading(self, live: LiveFeed, state: FeedState) -> None:
+    def _begin_reading(self, live: LiveFeed, state: FeedState, *, taken_over: bool = False) -> None:
         name, source = live.feed.name, live.source
         if isinstance(source, StreamSource):
-            if name not in self._streams and self.reading and (source.shared or self.reads(live)):
+            if name not in self._streams and self.reading and self.reads(live):
                 following = self._follow(live, self._ending.get(name))
                 self._streams[name] = asyncio.create_task(following, name=f"stream {name}")
         elif isinstance(source, PollSource):
-            self._schedule(live, state)
+            self._schedule(live, state, taken_over=taken_over)
+            self._begin_listening(live)
 
-    def _schedule(self, live: LiveFeed, state: FeedState) -> None:
+    def _begin_listening(self, live: LiveFeed) -> None:
+        name, source = live.feed.name, live.source
+        if isinstance(source, RingingSource) and name not in self._bells and self.reading and self.reads(live):
+            bell = asyncio.get_running_loop().create_task(self._listen(live, source), name=f"bell of {name}")
+            self._bells[name] = bell
+            bell.add_done_callback(_on_bell_ended)
+
+    async def _listen(self, live: LiveFeed, source: RingingSource) -> None:
+        while True:
+            await source.rung()
+            live.rung = True
+            if not live.busy:
+                self._answer_ring(live)
+
+    def _answer_ring(self, live: LiveFeed) -> None:
+        """Make the feed due, unless it is paused or failing: then it is read when its health allows."""
+        due = max(self._clock.time(), live.ring_floor)
+        if live.due is not None and due < live.due and live.health.clean:
+            self.scheduler.put(live, due)
+
+    def _end_bell(self, name: str) -> None:
+        bell = self._bells.pop(name, None)
+        if bell is not None:
+            bell.cancel()
+
+    def _schedule(self, live: LiveFeed, state: FeedState, *, taken_over: bool = False) -> None:
         stopped = live.health.state == "paused" and not live.health.probed
         if live.poll is None or stopped or not self.reading or not self.reads(live):
             self.scheduler.put(live, None)
             return
-        self.scheduler.put(live, first_due(live, state, self._clock.time(), self._random))
+        now = self._clock.time()
+        due = first_due(live, state, now, self._random)
+        # what is failing keeps its wait, whoever reads it
+        if due is not None and taken_over and live.health.clean and self._is_prompt(live.feed):
+            due = min(due, now)
+        self.scheduler.put(live, due)
 
     async def _follow(self, live: LiveFeed, before: asyncio.Task[None] | None) -> None:
         """Follow the stream, once the task that followed it before has ended."""
         if before is not None:
             await asyncio.wait({before})
-        await self._streamer.follow(live)
+        await self.streamer.follow(live)
 
     def _end_stream(self, name: str) -> None:
         ending = asyncio.get_running_loop().create_task(cancel_and_wait([self._streams.pop(name)]), name=f"end {name}")
@@ -212,9 +264,10 @@ class FeedRegistry:
         # in a shared store another replica may have read them between the opening and our lease
         opened = None if self.leases.shared else self._just_opened
         states = opened.feeds if opened else {state.name: state for state in await self._store.feeds()}
-        return lambda: self._resume_reading(shards, states)
+        taken_over = self._just_opened is None
+        return lambda: self._resume_reading(shards, states, taken_over=taken_over)
 
-    def _resume_reading(self, shards: Collection[int], states: Mapping[str, FeedState]) -> None:
+    def _resume_reading(self, shards: Collection[int], states: Mapping[str, FeedState], *, taken_over: bool) -> None:
         for live in self._feeds_of(shards):
             state = states.get(live.feed.name)
             if state is None:
@@ -224,14 +277,15 @@ class FeedRegistry:
                 live.outdated = True
                 continue
             live.restore(state)
-            self._begin_reading(live, state)
+            self._begin_reading(live, state, taken_over=taken_over)
 
     async def _end_reading(self, shards: Collection[int]) -> None:
-        """Take the feeds of these shards off the schedule, and end their streams except shared ones."""
+        """Take the feeds of these shards off the schedule, and end their streams."""
         leaving = self._feeds_of(shards)
-        streams = [live.feed.name for live in leaving if live.feed.name in self._streams and not _is_shared(live)]
+        streams = [live.feed.name for live in leaving if live.feed.name in self._streams]
         for live in leaving:
             self.scheduler.put(live, None)
+            self._end_bell(live.feed.name)
         for name in streams:
             self._end_stream(name)
         if self.leases.held:
@@ -241,6 +295,12 @@ class FeedRegistry:
 
     def _feeds_of(self, shards: Collection[int]) -> list[LiveFeed]:
         return [live for live in self.feeds.values() if live.feed.shard in shards]
+
+
+def _on_bell_ended(bell: asyncio.Task[None]) -> None:
+    if not bell.cancelled() and bell.exception() is not None:
+        # the feed is read by its schedule
+        log.error("source.bell_broken", task=bell.get_name(), exc_info=bell.exception())
 
 
 class BrokenSource:
@@ -294,7 +354,3 @@ class SourceCloser:
         self._closing.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("source.not_closed", exc_info=task.exception())
-
-
-def _is_shared(live: LiveFeed) -> bool:
-    return isinstance(live.source, StreamSource) and live.source.shared

@@ -28,7 +28,7 @@ from harken.ingest.poll import Poller
 from harken.ingest.scheduler import TickSlots
 from harken.ingest.start_lines import StartLines
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
-from harken.source import PushSource, Source
+from harken.source import Lag, PushSource, Source
 from harken.store import FUTURE_SECONDS, HOUSEKEEPING, Definitions, Opened
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
@@ -50,6 +50,7 @@ class Intake:
 
     Every feed is known here; only those are read whose shard this process holds. Without `reads` it holds none.
     `slot_key(feed)` is the credential or host that the feed shares with others: see TickSlots.
+    `is_prompt(feed)`: people wait for what it finds, so a process that takes it over from another reads it at once.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Intake:
         timings: Timings = Timings(),
         connectivity: Connectivity | None = None,
         slot_key: Callable[[Feed], str] = lambda feed: feed.integration or feed.kind,
+        is_prompt: Callable[[Feed], bool] = lambda feed: False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -89,6 +91,7 @@ class Intake:
             begin=self._begin_tick,
             timings=timings,
             connectivity=connectivity,
+            is_prompt=is_prompt,
         )
         self.feeds, self.leases, self.scheduler = self.registry.feeds, self.registry.leases, self.registry.scheduler
         engine = (store, self.committer, self.idle_reads, clock, random, self.leases.token)
@@ -224,6 +227,10 @@ class Intake:
             for name, waiting in self._slots.waiting().items()
         }
 
+    def stream_lags(self) -> dict[str, Lag]:
+        """What waits at the brokers of the streams that this process follows, by feed, as far as they say."""
+        return dict(self.registry.streamer.lags)
+
     @property
     def lag(self) -> float:
         """How many seconds late the last read was begun, or how long one waits for its slot if that is longer."""
@@ -250,7 +257,7 @@ class Intake:
 
     def _serve_webhooks(self) -> None:
         endpoints = {
-            live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_max_bytes(live.source))
+            live.feed.path: _endpoint(name, live.source)
             for name, live in self.feeds.items()
             if live.feed.path and isinstance(live.source, PushSource)
         }
@@ -262,7 +269,7 @@ class Intake:
             self._spawn(self._tick(live), live.feed.name)
 
     async def _tick(self, live: LiveFeed, by_hand: str = "") -> TickReport:
-        live.busy = True
+        self.registry.begin_tick(live)
         try:
             report = await self._read(live, by_hand)
         except RetryLater as error:
@@ -337,6 +344,12 @@ def _short_paths(paths: Sequence[str]) -> dict[str, str]:
     return {short: path for path in paths if count[short := path.partition("/")[0]] == 1}
 
 
-def _max_bytes(source: PushSource) -> int:
-    """The largest body that the source accepts, or the default."""
-    return int(getattr(source, "max_bytes", MAX_BYTES))
+def _endpoint(feed: str, source: PushSource) -> Endpoint:
+    """Where webhooks of the feed arrive, with the limits of its source, or the default ones."""
+    return Endpoint(
+        feed=feed,
+        source=source,
+        max_bytes=int(getattr(source, "max_bytes", MAX_BYTES)),
+        empty_answer=bool(getattr(source, "empty_answer", False)),
+        max_per_minute=int(getattr(source, "max_per_minute", 0)),
+    )

@@ -12,7 +12,7 @@ import msgspec
 from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.http import ServiceClock
-from harken.ingest.parts import Progress, stored_position
+from harken.ingest.parts import Progress, stored_cap, stored_position
 from harken.source import ClockedSource, PollSource, Source, StreamSource
 
 __all__ = ["Late", "LiveFeed", "TickReport", "later"]
@@ -49,6 +49,7 @@ class LiveFeed:
         "between_reads",
         "busy",
         "by_hand",
+        "capped",
         "created_at",
         "cursor",
         "due",
@@ -67,6 +68,8 @@ class LiveFeed:
         "reading_since",
         "resumed",
         "retired",
+        "ring_floor",
+        "rung",
         "service_clock",
         "slot_key",
         "source",
@@ -98,6 +101,9 @@ class LiveFeed:
         self.outdated = False
         # the lease under which the read under way began
         self.token = 0
+        # its source heard of a change that no read has begun after; and when rings may make it due again
+        self.rung = False
+        self.ring_floor = 0.0
         self.swept_at = swept_at
         # when a failure of this feed was last written to the store
         self.failed_at = 0.0
@@ -134,6 +140,9 @@ class LiveFeed:
         self.health: Health = state.health
         self.baselined: bool = state.baselined
         self.created_at: datetime = state.created_at
+        # when a page of the read under way was taken that reached the present: what comes after that, dated a little
+        # before, is found by the next read only if the watermark does not pass this time
+        self.capped: float | None = stored_cap(state.cursor)
         # whether the cursor is known to be at the end of a read, and not at a page within one
         self.between_reads: bool = self.cursor is None
         # pages of the read under way that are committed, and the `since` it began with

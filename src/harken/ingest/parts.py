@@ -2,6 +2,7 @@
 
 The cursor moves with the last part. Until then the stored cursor also tells how much of the page is committed, so that
 a page that is read again after a crash goes on behind it: what it shows again is the same as before, and not news.
+Beside it stands what else a read that was interrupted has to know.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from harken.event import Event, Identity
 
-__all__ = ["PageDigest", "Progress", "stored_position", "with_progress"]
+__all__ = ["PageDigest", "Progress", "stored_cap", "stored_position", "with_cap", "with_progress"]
 
 _MARK = "harken.page"
 
@@ -44,14 +45,32 @@ class PageDigest:
         return Progress(events=self.events, digest=self._digest.hexdigest())
 
 
-def with_progress(cursor: Any, progress: Progress) -> Any:
-    """What is stored as the feed's cursor after a part of the page at `cursor`."""
-    return {_MARK: {"cursor": cursor, **msgspec.structs.asdict(progress)}}
+def with_progress(cursor: Any, progress: Progress, cap: float | None = None) -> Any:
+    """What is stored as the feed's cursor after a part of the page at `cursor`; `cap` as in `with_cap`."""
+    return {_MARK: {"cursor": cursor, **msgspec.structs.asdict(progress), **({} if cap is None else {"cap": cap})}}
+
+
+def with_cap(cursor: Any, cap: float) -> Any:
+    """What is stored as the feed's cursor within a read whose watermark is not to pass `cap`."""
+    return {_MARK: {"cursor": cursor, "cap": cap}}
 
 
 def stored_position(stored: Any) -> tuple[Any, Progress | None]:
     """The source's own cursor, and how much of the page there is committed, out of what the store has as the cursor."""
-    if not isinstance(stored, dict) or set(stored) != {_MARK}:
+    mark = _mark(stored)
+    if mark is None:
         return stored, None
-    mark = stored[_MARK]
+    if "events" not in mark:
+        return mark["cursor"], None
     return mark["cursor"], Progress(events=mark["events"], digest=mark["digest"])
+
+
+def stored_cap(stored: Any) -> float | None:
+    """The time that the watermark of the read under way is not to pass, out of what the store has as the cursor."""
+    mark = _mark(stored)
+    return None if mark is None else mark.get("cap")
+
+
+def _mark(stored: Any) -> dict[str, Any] | None:
+    found = stored[_MARK] if isinstance(stored, dict) and set(stored) == {_MARK} else None
+    return found if isinstance(found, dict) else None

@@ -19,7 +19,7 @@ from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport, later
-from harken.ingest.parts import PageDigest, with_progress
+from harken.ingest.parts import PageDigest, with_cap, with_progress
 from harken.ingest.scheduler import due_after
 from harken.kit.slices import answer_within
 from harken.match import Read, Rules, Sighting, memory_id, spaced_due
@@ -261,8 +261,9 @@ class Poller:
         live.progress = None
         if not result.done:
             live.page += 1
+            live.capped = _cap(live, result)
             return
-        live.page = 0
+        live.page, live.capped = 0, _cap(live, result)
         live.baselined = live.between_reads = True
         live.resumed = False
         if result.recovery is not None:
@@ -360,6 +361,28 @@ def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
     return _newest(batch.events, now, live.watermark)
 
 
+def _capped(newest: datetime | None, live: LiveFeed) -> datetime | None:
+    """The watermark, no later than when the first page of this read was taken that reached the present.
+
+    A read may be interrupted for days between two pages. What became visible meanwhile, dated before the page that was
+    taken last, is read again next time only then."""
+    if newest is None or live.capped is None:
+        return newest
+    cap = from_unix(live.capped) - timedelta(seconds=live.service_clock.lag)
+    return newest if newest <= cap else later(live.watermark, cap)
+
+
+def _cap(live: LiveFeed, result: TickResult) -> float | None:
+    """When a page of this read was first taken within whose dates something may still become visible; None if none was.
+
+    That is as late as the lookback allows."""
+    if result.done or live.capped is not None:
+        return None if result.done else live.capped
+    edge = from_unix(result.now - live.feed.lookback - live.service_clock.lag)
+    near = any(event.occurred_at is not None and event.occurred_at >= edge for event in result.batch.events)
+    return result.now if near else None
+
+
 def _newest(events: Iterable[Event], now: float, before: datetime | None) -> datetime | None:
     limit = from_unix(now)
     seen = [time for event in events if (time := event.occurred_at) is not None and time <= limit]
@@ -401,7 +424,7 @@ def sum_up(
         done=done,
         idle=done and not sightings and not earlier.new and live.baselined and not live.page and not rules.backfilling,
         next_due=next_due,
-        watermark=later(watermark(live, batch, now), earlier.newest),
+        watermark=_capped(later(watermark(live, batch, now), earlier.newest), live),
         covered=covered,
         recovery=recovery,
         backfilled=_backfilled(live, rules) if done and rules.backfilling else (),
@@ -448,14 +471,14 @@ def _part_request(
             feed=live.feed.name,
             revision=rules.revision,
             token=live.token,
-            cursor=with_progress(live.cursor, digest.progress),
+            cursor=with_progress(live.cursor, digest.progress, live.capped),
         ),
         epochs={rule.uid: rule.state.epoch for rule in rules.rules},
     )
 
 
 def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
-    started, due = from_unix(result.started), result.next_due
+    started, due, cap = from_unix(result.started), result.next_due, _cap(live, result)
     tick = None
     if result.done:
         tick = Tick(
@@ -473,7 +496,7 @@ def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
             feed=live.feed.name,
             revision=result.rules.revision,
             token=live.token,
-            cursor=result.batch.cursor,
+            cursor=result.batch.cursor if cap is None else with_cap(result.batch.cursor, cap),
             watermark=result.watermark,
             next_due=None if due is None else from_unix(due),
             health=None if result.recovery is None else result.recovery.health,

@@ -18,7 +18,9 @@ from harken.clock import Clock
 
 __all__ = ["REASONS", "UNKNOWN", "Reason", "Refusal", "Refusals", "UnverifiedCount"]
 
-Reason = Literal["not_found", "method", "signature", "malformed", "too_large", "timeout", "unavailable", "failed"]
+Reason = Literal[
+    "not_found", "method", "signature", "malformed", "too_large", "too_many", "timeout", "unavailable", "failed"
+]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 KEPT = 20
@@ -63,6 +65,7 @@ class Refusals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[str, deque[Refusal]] = {}
+        self._counts: dict[str, int] = {}
         self._logged: dict[tuple[str, Reason], float] = {}
         self._unlogged: dict[tuple[str, Reason], int] = {}
         self._unverified: dict[str, UnverifiedCount] = {}
@@ -73,6 +76,7 @@ class Refusals:
         refusal = Refusal(at=self._clock.now(), sender=sender, reason=reason, message=message[:LONGEST])
         if path != UNKNOWN:
             self._kept.setdefault(path, deque(maxlen=KEPT)).append(refusal)
+            self._counts[path] = self._counts.get(path, 0) + 1
         if reason == "signature":
             counted = self._unverified.get(path) or self._new_count(path)
             self._unverified[path] = counted.plus(refusal)
@@ -82,6 +86,10 @@ class Refusals:
     def last(self, path: str) -> Sequence[Refusal]:
         """The last refusals at this path, newest first."""
         return tuple(reversed(self._kept.get(path, ())))
+
+    def count(self, path: str) -> int:
+        """How many requests to this path were refused since the start."""
+        return self._counts.get(path, 0)
 
     def unverified(self, *, ending: bool = False) -> Sequence[UnverifiedCount]:
         """What the audit log has to learn: counts that began a minute ago, or all of them when we are ending."""
@@ -101,7 +109,7 @@ class Refusals:
     def keep(self, paths: Collection[str]) -> None:
         """Forget paths that are not configured any more."""
         for path in [path for path in self._kept if path not in paths]:
-            del self._kept[path]
+            del self._kept[path], self._counts[path]
         for key in [key for key in self._logged if key[0] != UNKNOWN and key[0] not in paths]:
             del self._logged[key]
             self._unlogged.pop(key, None)

@@ -2,57 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from datetime import datetime
 from random import Random
+from typing import Any, cast
 
 import msgspec
 import structlog
 
 from harken import backoff
 from harken.clock import Clock, from_unix
-from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
+from harken.errors import LeaseLost, RetryLater
+from harken.event import Event, Span
+from harken.feed import INTERNAL
 from harken.http import Connectivity
 from harken.ingest.commit import CommitRequest, Committer
+from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed
-from harken.match import Read
-from harken.source import Batch, StreamSource
-from harken.store import Commit, Failure, Feeds, Tick
+from harken.match import Read, Rules
+from harken.source import Batch, Gap, HoldingSource, Lag, StreamSource
+from harken.store import Commit, Failure, Feeds, IdleRead, Tick
+from harken.tasks import cancel_and_wait
+from harken.timings import Timings
 
-__all__ = ["Streamer"]
+__all__ = ["GAP", "Streamer"]
 
 log = structlog.get_logger("harken.ingest")
 
+GAP = "feed.gap"
+"""The type of the event that announces a gap."""
 RECONNECT_SECONDS = 5.0
-INTERVAL = 60.0
-"""A stream has no interval: after failures it is tried again as a feed that is read every minute."""
+"""A stream that ended without an error is opened again after so many seconds, and a paused one looked at."""
+STORE_RETRY, STORE_RETRY_CAP = 0.5, 15.0
+"""While the store cannot write, the batch in hand is tried again after so many seconds, doubling."""
 
 
 class Streamer:
-    """Follows streams. Requesting the next batch from a source acknowledges the last one, so it is committed before."""
+    """Follows streams. Requesting the next batch from a source acknowledges the last one, so it is committed before.
+
+    `lags` has what waited at the broker of each feed that is connected, when it was last heard of.
+    """
 
     def __init__(
         self,
         store: Feeds,
         committer: Committer,
+        idle_reads: IdleReads,
         clock: Clock,
         random: Random,
         token: Callable[[int], int],
         connectivity: Connectivity,
+        timings: Timings = Timings(),
+        has_expired: Callable[[int], bool] = lambda shard: False,
     ) -> None:
         self._store = store
+        self._has_expired = has_expired
+        self._interval = timings.reconnect
+        self._again = min(RECONNECT_SECONDS, timings.reconnect)
         self._connectivity = connectivity
         self._committer = committer
+        self._idle_reads = idle_reads
         self._clock = clock
         self._random = random
         self._token = token
+        self.lags: dict[str, Lag] = {}
 
     async def follow(self, live: LiveFeed) -> None:
         """Follow one stream, and connect again when it breaks; a paused feed when it is resumed or to be probed."""
         while True:
-            if await self._may_follow(live):
-                wait = await self._follow_once(live)
-            else:
-                wait = RECONNECT_SECONDS
+            wait = await self._follow_once(live) if await self._may_follow(live) else self._again
             await self._clock.sleep(wait)
 
     async def _may_follow(self, live: LiveFeed) -> bool:
@@ -73,38 +93,41 @@ class Streamer:
         assert isinstance(source, StreamSource)
         started = self._clock.time()
         try:
-            live.token = 0 if source.shared else self._token(live.feed.shard)
-            async for batch in source.stream(live.cursor):
-                await self._commit(live, source, batch)
+            connection = await self._open(live, source)
+            # what is being yielded ends with the connection: a source closes it when its iterator is closed
+            async with aclosing(cast(Any, source.stream(live.cursor))) as batches:
+                while (batch := await _next(batches, source.silence_seconds)) is not None:
+                    await connection.take(batch)
         except LeaseLost:
-            return RECONNECT_SECONDS
-        except (StoreBusy, StoreUnavailable) as error:
-            # not the fault of the sender: nothing was acknowledged, so it will send it again
-            log.warning("store.trouble", feed=live.feed.display_name, reason=str(error))
-            return max(RECONNECT_SECONDS, error.after or 0.0)
+            return self._again
+        except _StoreTrouble as error:
+            log.warning("store.trouble", feed=live.feed.display_name, reason=str(error.__cause__))
+            return self._again
         except Exception as error:
             return await self._record_failure(live, error, started)
-        return RECONNECT_SECONDS
+        finally:
+            # nobody knows what waits at a broker that is not heard any more
+            self.lags.pop(live.feed.name, None)
+        return self._again
 
-    async def _commit(self, live: LiveFeed, source: StreamSource, batch: Batch) -> None:
-        name, now = live.feed.name, self._clock.now()
-        step = backoff.after_success(live.health, now.timestamp())
-        rules = await self._committer.rule_cache.rules(name)
-        commit = Commit(feed=name, revision=rules.revision)
-        if not source.shared:
-            seen = len(batch.events)
-            tick = Tick(result="events", started_at=now, seen=seen, new=seen, covered=batch.covered)
-            commit = msgspec.structs.replace(
-                commit, token=live.token, cursor=batch.cursor, tick=tick, health=step.health
-            )
-        request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit)
-        await self._committer.take(request, rules)
-        live.cursor, live.health = batch.cursor, step.health
+    async def _open(self, live: LiveFeed, source: StreamSource) -> _Connection:
+        """Continue from the position that the store has: a person may have reset the feed meanwhile."""
+        try:
+            await self._idle_reads.flush(live.feed.name)
+            state = await self._store.state(live.feed.name)
+            rules = await self._committer.rule_cache.rules(live.feed.name)
+        except RetryLater as error:
+            raise _StoreTrouble from error
+        live.restore(state)
+        live.outdated = False
+        live.token = self._token(live.feed.shard)
+        covered_to = state.coverage[-1].end if state.coverage else self._clock.now()
+        return _Connection(self, live, source, rules, covered_to)
 
     async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float:
         now, error = self._clock.time(), self._connectivity.judge(error)
         roll = self._random.random()
-        step = backoff.after_failure(error, live.health, live.policy, interval=INTERVAL, now=now, roll=roll)
+        step = backoff.after_failure(error, live.health, live.policy, interval=self._interval, now=now, roll=roll)
         live.health = step.health
         if step.change:
             log.warning(f"feed.{step.change}", feed=live.feed.display_name, reason=step.health.message)
@@ -122,4 +145,151 @@ class Streamer:
             await self._store.fail(failure)
         except (RetryLater, LeaseLost) as trouble:
             log.warning("store.trouble", feed=live.feed.display_name, reason=str(trouble))
-        return RECONNECT_SECONDS if step.health.state == "paused" else step.wait_seconds
+        return self._again if step.health.state == "paused" else step.wait_seconds
+
+
+class _StoreTrouble(Exception):
+    """The store cannot be read, so the connection is not even opened; its error is the cause."""
+
+
+class _Connection:
+    """One connection of a feed: its batches go into the store in the order in which they came."""
+
+    def __init__(
+        self, streamer: Streamer, live: LiveFeed, source: StreamSource, rules: Rules, covered_to: datetime
+    ) -> None:
+        self._streamer = streamer
+        self._store, self._committer = streamer._store, streamer._committer
+        self._clock = streamer._clock
+        self._live = live
+        self._source = source
+        # a trigger that is reset during the connection ends it: what follows belongs to its new epoch
+        self._epochs = {rule.uid: rule.state.epoch for rule in rules.rules}
+        self._covered_to = covered_to
+
+    async def take(self, batch: Batch) -> None:
+        """Commit the batch, however long the store is away. When this returns, it may be acknowledged."""
+        if batch.lag is not None:
+            self._streamer.lags[self._live.feed.name] = batch.lag
+        if batch.events or batch.rejected or batch.gap is not None:
+            await self._held(self._insist(batch))
+        else:
+            await self._note_idle(batch)
+
+    async def _insist(self, batch: Batch) -> None:
+        """Try until the store has it. The broker is not asked for more, and nothing is given back to it."""
+        for wait in backoff.doubling(STORE_RETRY, STORE_RETRY_CAP):
+            try:
+                await self._commit(batch)
+            except RetryLater as error:
+                log.warning("store.trouble", feed=self._live.feed.display_name, reason=str(error))
+                await self._clock.sleep(max(wait, error.after or 0.0))
+            else:
+                return
+
+    async def _held(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Wait for it; meanwhile keep the messages in hand from being delivered again, if the broker wants that.
+
+        Not after the end of our lease: then another process may follow the stream, and is to get them.
+        """
+        if not isinstance(self._source, HoldingSource):
+            await doing
+            return
+        task = asyncio.ensure_future(doing)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=self._source.hold_seconds / 3)
+                if not task.done() and not self._streamer._has_expired(self._live.feed.shard):
+                    await self._source.hold()
+            task.result()
+        finally:
+            await cancel_and_wait([task])
+
+    async def _commit(self, batch: Batch) -> None:
+        live, now = self._live, self._clock.now()
+        name = live.feed.name
+        for letter in batch.rejected:
+            log.warning("event.refused", feed=live.feed.display_name, reason=letter.reason)
+            await self._store.dead_letter(name, letter.event, letter.reason)
+        if batch.gap is not None:
+            await self._announce(batch.gap, now)
+        step = backoff.after_success(live.health, now.timestamp())
+        rules = await self._committer.rule_cache.rules(name)
+        covered, seen = self._covered(batch, now), len(batch.events) + len(batch.rejected)
+        commit = Commit(
+            feed=name,
+            revision=rules.revision,
+            token=live.token,
+            cursor=batch.cursor,
+            health=step.health,
+            tick=Tick(result="events", started_at=now, seen=seen, new=seen, covered=covered),
+        )
+        request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit, epochs=self._epochs)
+        await self._streamer._idle_reads.flush(name)
+        await self._committer.take(request, rules)
+        self._streamer._idle_reads.drop(name)
+        live.cursor, live.health = batch.cursor, step.health
+        self._covered_to = covered.end if covered else self._covered_to
+
+    async def _note_idle(self, batch: Batch) -> None:
+        live, now = self._live, self._clock.now()
+        rules = await self._committer.rule_cache.rules(live.feed.name)
+        covered = self._covered(batch, now)
+        step = backoff.after_success(live.health, now.timestamp())
+        read = IdleRead(
+            feed=live.feed.name,
+            token=live.token,
+            revision=rules.revision,
+            count=1,
+            result="nothing_new",
+            seen=0,
+            first_at=now,
+            last_at=now,
+            next_due=None,
+            cursor=batch.cursor if batch.cursor != live.cursor else msgspec.UNSET,
+            covered=covered,
+            health=step.health if step.health != live.health else None,
+        )
+        self._streamer._idle_reads.add(read)
+        live.cursor, live.health = batch.cursor, step.health
+        self._covered_to = covered.end if covered else self._covered_to
+
+    def _covered(self, batch: Batch, now: datetime) -> Span | None:
+        """What is proven to be read: up to now, or up to the newest event while others wait behind it."""
+        if batch.covered is not None:
+            return batch.covered
+        start, end = self._covered_to, now
+        if batch.gap is not None:
+            start = now
+        elif batch.lag is not None and batch.lag.messages:
+            dated = [event.occurred_at for event in batch.events if event.occurred_at is not None]
+            end = min(max(dated, default=start), now)
+        return Span(start, end) if start <= end else None
+
+    async def _announce(self, gap: Gap, now: datetime) -> None:
+        """Say what was lost, before the batch behind it is committed: a repeat after a crash has the same key."""
+        feed = self._live.feed
+        rules = self._committer.rule_cache.get(feed.name)
+        log.error(GAP, feed=feed.display_name, reason=gap.reason, messages=gap.messages)
+        data = {
+            "feed": feed.display_name,
+            "feed_id": feed.name,
+            "reason": gap.reason,
+            "messages": gap.messages,
+            "since": self._covered_to.isoformat(),
+            "triggers": sorted(rule.name for rule in rules.rules) if rules else [],
+            "alert": True,
+            "text": f"{feed.display_name} has lost messages: {gap.reason}",
+        }
+        key = f"{GAP}:{feed.name}@{gap.key}"
+        event = Event(subject=feed.name, type=GAP, key=key, state=key, occurred_at=now, data=data)
+        await self._committer.push(INTERNAL, [event], Read(now=now))
+
+
+async def _next(batches: AsyncIterator[Batch], silence_seconds: float) -> Batch | None:
+    """The next batch, or None at the end of the stream. Raise RetryLater when nothing is heard for too long."""
+    try:
+        async with asyncio.timeout(silence_seconds):
+            return await anext(batches, None)
+    except TimeoutError:
+        raise RetryLater(f"nothing was heard for {silence_seconds:g} s", reason="timeout") from None

@@ -15,8 +15,9 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
 from harken.ingest.commit import Committer
 from harken.ingest.refusals import UNKNOWN, Reason, Refusals
+from harken.ingest.webhook_rate import WebhookRate
 from harken.match import Read
-from harken.source import PushSource, Request
+from harken.source import Handshake, PushSource, Request
 
 __all__ = ["CLOSED", "MAX_BYTES", "PREFIX", "Endpoint", "Webhooks"]
 
@@ -30,7 +31,11 @@ CLOSED = "harken.closed"
 # what most requests are answered, encoded once
 ACCEPTED_ONE = b'{"accepted":1,"duplicate":0}'
 ACCEPTED_NOTHING = b'{"accepted":0,"duplicate":0}'
-MESSAGES = {413: "the body is too large", 500: "it failed here; send it again"}
+MESSAGES = {
+    413: "the body is too large",
+    429: "more requests than this webhook takes; send it again later",
+    500: "it failed here; send it again",
+}
 REFUSED_AS: Mapping[int, Reason] = {
     400: "malformed",
     401: "signature",
@@ -49,6 +54,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     feed: str
     source: PushSource
     max_bytes: int = MAX_BYTES
+    empty_answer: bool = False
+    max_per_minute: int = 0
 
 
 class _TooLarge(Exception):
@@ -59,6 +66,14 @@ class _CutOff(Malformed):
     """The listener did not wait for the rest of the body, and has answered."""
 
 
+class _TooMany(Exception):
+    """A sender that has proven itself sends more than it may."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__("too many requests")
+        self.after = after
+
+
 class Webhooks:
     """Answers 202 when the events are committed, 200 when all of them were repeats, 503 while they cannot be stored."""
 
@@ -66,6 +81,7 @@ class Webhooks:
         self._committer = committer
         self._clock = clock
         self._endpoints: Mapping[str, Endpoint] = {}
+        self._rates: dict[str, WebhookRate] = {}
         self.received = 0
         self.refused = 0
         self.refusals = Refusals(clock)
@@ -74,6 +90,11 @@ class Webhooks:
     def serve(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Replace the table of paths (`<provider>/<id>`)."""
         self._endpoints = endpoints
+        limits = {one.feed: one.max_per_minute for one in endpoints.values() if one.max_per_minute}
+        # a reload that leaves the limit as it is does not fill the bucket
+        kept = {feed: rate for feed, rate in self._rates.items() if limits.get(feed) == rate.per_minute}
+        now = self._clock.monotonic()
+        self._rates = {feed: kept.get(feed) or WebhookRate(limit, now) for feed, limit in limits.items()}
         self.refusals.keep(endpoints.keys())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,6 +110,14 @@ class Webhooks:
             return
         try:
             status, answer = await self._accept(endpoint, scope, receive)
+        except Handshake as handshake:
+            status = 200
+            await _answer(send, status, handshake.answer)
+        except _TooMany as error:
+            status, message = 429, MESSAGES[429]
+            self.refused += 1
+            self.refusals.note(path, _sender(scope), "too_many", message)
+            await _answer(send, status, {"error": message}, (b"retry-after", str(error.after).encode()))
         except RetryLater as error:
             self.refusals.note(path, _sender(scope), "unavailable", error.message)
             retry_after = str(max(1, round(error.after or 1))).encode()
@@ -103,7 +132,10 @@ class Webhooks:
             self.refusals.note(path, _sender(scope), REFUSED_AS[status], message)
             await _answer(send, status, {"error": message})
         else:
-            await _send(send, status, answer)
+            if endpoint.empty_answer:
+                await _send(send, 200, b"")
+            else:
+                await _send(send, status, answer)
         self.observe(endpoint.feed, status)
 
     async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> tuple[int, bytes]:
@@ -121,6 +153,8 @@ class Webhooks:
             received_at=now,
         )
         events = await endpoint.source.receive(request)
+        if endpoint.max_per_minute:
+            self._count(endpoint.feed)
         self.received += len(events)
         if not events:
             return 202, ACCEPTED_NOTHING
@@ -131,6 +165,11 @@ class Webhooks:
             return 202, ACCEPTED_ONE
         answer = {"accepted": fresh, "duplicate": len(events) - fresh}
         return 202 if fresh else 200, msgspec.json.encode(answer)
+
+    def _count(self, feed: str) -> None:
+        """Only senders that have proven themselves are counted: a stranger must not use up what they may send."""
+        if after := self._rates[feed].take(self._clock.monotonic()):
+            raise _TooMany(after)
 
 
 def _sender(scope: Scope) -> str:

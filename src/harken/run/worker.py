@@ -53,6 +53,9 @@ class RunEnd:
 Interruption = Literal["lost", "cancel", "stopped"]
 """Why a run is ended early: its lease is lost, a person cancelled it, or this worker stops."""
 
+Interrupt = Callable[[str, int, Interruption, str], None]
+"""Called with the id of a run, the token of its claim, and why it is ended early: in a word, and for people."""
+
 _DONE = Finished()
 
 log = structlog.get_logger("harken.run")
@@ -140,6 +143,13 @@ class Worker:
     def use(self, environment: Environment) -> None:
         """Use this environment for steps that begin from now on."""
         self._environment = environment
+
+    def resize(self, parallel: int, longest_sleep: float) -> None:
+        """Bound the runs that are executed at one time by another number. Those beyond it come to their end."""
+        self._parallel = parallel
+        self._longest_sleep = self._next_due.longest = longest_sleep
+        self._begin_queued()
+        self.nudge()
 
     def nudge(self) -> None:
         """A run may be ready: look for it now instead of at the next timer."""
@@ -270,10 +280,13 @@ class Worker:
             self._on_interrupted(active)
         elif isinstance(task.exception(), LeaseLost):
             self._count("lost", active.claimed)
-        while self._queue and len(self._active) < self._parallel and not self._stopping:
-            self._begin(self._queue.popleft())
+        self._begin_queued()
         if self._may_be_more:
             self.nudge()
+
+    def _begin_queued(self) -> None:
+        while self._queue and len(self._active) < self._parallel and not self._stopping:
+            self._begin(self._queue.popleft())
 
     async def _try(self, active: _ActiveRun) -> None:
         claimed, journal = active.claimed, active.journal
@@ -302,7 +315,8 @@ class Worker:
         if active.interruption == "stopped":
             self._give_back(active.claimed, active.journal.take_unwritten())
         elif active.interruption == "cancel":
-            self._settler.add(active.claimed, Cancelled(reason="asked to stop"), active.journal.take_unwritten())
+            cancelled = Cancelled(reason=active.reason or "asked to stop")
+            self._settler.add(active.claimed, cancelled, active.journal.take_unwritten())
         else:
             self._count("lost", active.claimed)
 
@@ -342,16 +356,16 @@ class Worker:
         working = {run_id: active.claimed.token for run_id, active in self._active.items()}
         return {**self._settler.claims(), **queued, **working}
 
-    def _interrupt(self, run_id: str, token: int, why: Interruption) -> None:
+    def _interrupt(self, run_id: str, token: int, why: Interruption, reason: str = "") -> None:
         active = self._active.get(run_id)
         if active is not None and active.claimed.token == token:
-            active.interrupt(why)
+            active.interrupt(why, reason)
             return
         for run in self._queue:
             if run.id == run_id and run.token == token:
                 self._queue.remove(run)
                 if why == "cancel":
-                    self._settler.add(run, Cancelled(reason="asked to stop before it began"))
+                    self._settler.add(run, Cancelled(reason=reason or "asked to stop before it began"))
                 else:
                     self._count("lost", run)
                 return
@@ -381,19 +395,20 @@ class Worker:
 
 
 class _ActiveRun:
-    """A run that occupies a slot. `interruption` is None unless it is being ended early."""
+    """A run that occupies a slot. `interruption` is None unless it is being ended early, for this `reason`."""
 
-    __slots__ = ("claimed", "interruption", "journal", "task")
+    __slots__ = ("claimed", "interruption", "journal", "reason", "task")
 
     def __init__(self, claimed: Claimed, journal: Journal) -> None:
         self.claimed = claimed
         self.journal = journal
         self.task: asyncio.Task[None] | None = None
         self.interruption: Interruption | None = None
+        self.reason = ""
 
-    def interrupt(self, why: Interruption) -> None:
+    def interrupt(self, why: Interruption, reason: str = "") -> None:
         if self.interruption is None and self.task is not None:
-            self.interruption = why
+            self.interruption, self.reason = why, reason
             self.task.cancel()
 
 
@@ -414,7 +429,7 @@ class NextDue:
     def __init__(self, store: Runs, clock: Clock, longest: float = Timings().worker_sleep) -> None:
         self._store = store
         self._clock = clock
-        self._longest = longest
+        self.longest = longest
         self._too_early = 0
 
     def reset(self) -> None:
@@ -428,20 +443,20 @@ class NextDue:
             return TROUBLE_PAUSE
         except Exception:
             log.exception("worker.due_failed")
-            return self._longest
+            return self.longest
         if due is None:
-            return self._longest
+            return self.longest
         wait = (due - self._clock.now()).total_seconds()
         self._too_early = min(self._too_early + 1, 8) if wait <= 0 else 0
-        return min(max(wait, EMPTY_PAUSE * 2.0 ** max(0, self._too_early - 1)), self._longest)
+        return min(max(wait, EMPTY_PAUSE * 2.0 ** max(0, self._too_early - 1)), self.longest)
 
 
 async def heartbeat(
-    store: Runs,
+    store: RunStore,
     clock: Clock,
     lease_seconds: float,
     claims: Callable[[], Mapping[str, int]],
-    interrupt: Callable[[str, int, Interruption], None],
+    interrupt: Interrupt,
 ) -> None:
     """Renew the leases of all claimed runs until cancelled; a failed renewal is repeated sooner than usual."""
     failing = False
@@ -459,11 +474,12 @@ async def heartbeat(
         failing = False
 
 
-async def renew(
-    store: Runs, lease_seconds: float, held: Mapping[str, int], interrupt: Callable[[str, int, Interruption], None]
-) -> None:
+async def renew(store: RunStore, lease_seconds: float, held: Mapping[str, int], interrupt: Interrupt) -> None:
     """Renew these leases (tokens by run id), and interrupt the runs that are lost or to be cancelled."""
     answers = await store.extend(held, lease_seconds) if held else {}
     for run_id, answer in answers.items():
-        if answer != "kept":
-            interrupt(run_id, held[run_id], answer)
+        if answer == "lost":
+            interrupt(run_id, held[run_id], answer, "")
+    for run_id in [run_id for run_id, answer in answers.items() if answer == "cancel"]:
+        run = await store.run(run_id)
+        interrupt(run_id, held[run_id], "cancel", run.error if run is not None else "")

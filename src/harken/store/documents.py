@@ -7,6 +7,7 @@ __all__ = [
     "APPLIED",
     "CONFIG",
     "COUNTER",
+    "DELIVERIES",
     "FLEET",
     "IDS",
     "KEYS",
@@ -45,6 +46,9 @@ START_MOVED = "start_moved"
 
 TICKET = "ticket"
 """What was last written on a ticket that has had a run, by tracker and ticket."""
+
+DELIVERIES = "deliveries"
+"""How many changes of tickets were told by webhooks, and how many only found by polls, by tracker."""
 
 STALE_REPORT = "stale"
 """Since when a trigger has been reported as stale."""

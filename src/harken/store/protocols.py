@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
-from harken.runs import Claimed, Park, Run, StepRecord
+from harken.runs import BY_HAND, Claimed, Park, Run, StepRecord
 from harken.store.values import (
     Backlog,
     Commit,
@@ -168,8 +168,11 @@ class Runs(Protocol):
         """Insert the run and return its id. Repeating the call returns the same id and starts nothing."""
         ...
 
-    async def cancel(self, run_id: str) -> bool:
-        """Cancel a run that is not running; request a running one to stop. False when it is over already."""
+    async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:
+        """Cancel a run that is not running; request a running one to stop. False when it is over already.
+
+        The run ends as cancelled with this reason as its error, whatever its worker says. If it was requested to stop
+        before, the first reason stays. If it is done or fails all the same, the reason is forgotten."""
         ...
 
     async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
@@ -234,6 +237,10 @@ class Records(Protocol):
 
     async def event(self, event_id: int) -> Recorded | None: ...
 
+    async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
+        """These events, newest first, without those that were deleted."""
+        ...
+
     async def events_about(self, feed: str, name: str, *, limit: int = 10) -> Sequence[Recorded]:
         """Events of the feed about the object of this name, newest first (see harken.store.objects)."""
         ...
@@ -290,7 +297,7 @@ class Upkeep(Protocol):
         """Make runs ready whose claim has expired. Return how many."""
         ...
 
-    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
         """Delete a small slice of rows older than so many seconds. Return how many; call it again and again."""
         ...
 
@@ -347,8 +354,10 @@ class Connection(Protocol):
         May be called again to check the server's settings. Raise Misconfigured for a wrong key or an unsafe server."""
         ...
 
-    def listen(self, on_ready: Callable[[], object]) -> None:
-        """Call `on_ready` when another process made runs ready. Calls may get lost: poll as well."""
+    def listen(self, on_ready: Callable[[], object], on_released: Callable[[], object] = ...) -> None:
+        """Call `on_ready` when another process made runs ready, and `on_released` when it released a lease.
+
+        Calls may get lost: poll as well."""
         ...
 
     @property

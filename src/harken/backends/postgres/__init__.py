@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
+from harken.backends.notify import nothing
 from harken.backends.postgres.connection import Database, Settings
 from harken.backends.postgres.feeds import PostgresFeeds
 from harken.backends.postgres.objects import PostgresObjects
@@ -47,9 +48,9 @@ class PostgresStore(PostgresFeeds, PostgresRuns, PostgresRegistry, PostgresRecor
         await self._database.connect()
         return ()
 
-    def listen(self, on_ready: Callable[[], object]) -> None:
-        """Call `on_ready` when another replica has made runs ready. A call may get lost: poll as well."""
-        self._database.listen(on_ready)
+    def listen(self, on_ready: Callable[[], object], on_released: Callable[[], object] = nothing) -> None:
+        """Call these when another replica made runs ready, or released a lease. Calls may get lost: poll as well."""
+        self._database.listen(on_ready, on_released)
 
     @property
     def queued(self) -> int:

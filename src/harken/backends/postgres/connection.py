@@ -150,9 +150,13 @@ class Database:
         finally:
             await connection.close()
 
-    def listen(self, on_ready: Callable[[], object]) -> None:
-        """Call `on_ready` when another replica has made runs ready."""
-        self._notifier.listen(on_ready)
+    def listen(self, on_ready: Callable[[], object], on_released: Callable[[], object]) -> None:
+        """Call these when another replica has made runs ready, or has released a lease."""
+        self._notifier.listen(on_ready, on_released)
+
+    def notify(self, what: str) -> None:
+        """Tell the other replicas soon what has happened."""
+        self._notifier.notify(what)
 
     async def write(self, work: Callable[..., Awaitable[T]], *args: Any, timed: bool = True) -> T:
         """Run `work` in a transaction and return when it is on disk.

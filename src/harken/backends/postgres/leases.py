@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.backends.codec import moment, moment_or_none
+from harken.backends.notify import RELEASED as RELEASED_LEASE
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.transaction import Transaction
 from harken.store import Generation, HeldLease, Lease
@@ -24,6 +25,7 @@ class PostgresLeases(DatabaseUser):
 
     async def release_lease(self, lease: Lease, holder: str) -> None:
         await self._database.write(_release, lease.shard, holder, lease.token)
+        self._database.notify(RELEASED_LEASE)
 
     async def leases(self) -> Sequence[HeldLease]:
         return await self._database.read(_current_leases)

@@ -1,4 +1,4 @@
-"""Tells other replicas that runs became ready, by LISTEN and NOTIFY on a connection beside the pool.
+"""Tells other replicas what they wait for, by LISTEN and NOTIFY on a connection beside the pool.
 
 NOTIFY is sent after the commit: within one it would make all commits of the server wait for each other.
 """
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from harken.backends.notify import Notifications
+from harken.backends.notify import Notifications, nothing
 
 __all__ = ["Notifier"]
 
@@ -24,26 +24,26 @@ class Notifier:
         self._execute = execute
         self._notifications = Notifications(self._receive, self._send)
 
-    def listen(self, on_ready: Callable[[], object]) -> None:
-        """Call `on_ready` when another replica has made runs ready."""
-        self._notifications.listen(on_ready)
+    def listen(self, on_ready: Callable[[], object], on_released: Callable[[], object] = nothing) -> None:
+        """Call these when another replica has made runs ready, or has released a lease."""
+        self._notifications.listen(on_ready, on_released)
 
-    def notify(self) -> None:
-        """Tell the other replicas soon that runs are ready. Does nothing before `listen`."""
-        self._notifications.give()
+    def notify(self, what: str = "") -> None:
+        """Tell the other replicas soon that runs are ready, or that this has happened. Does nothing before `listen`."""
+        self._notifications.give(what)
 
     async def close(self) -> None:
         await self._notifications.close()
 
-    async def _send(self, sender: str) -> None:
-        await self._execute("SELECT pg_notify($1, $2)", CHANNEL, sender)
+    async def _send(self, message: str) -> None:
+        await self._execute("SELECT pg_notify($1, $2)", CHANNEL, message)
 
     async def _receive(self, hint: Callable[[str], None]) -> None:
-        """Pass on the name of each sender until the connection ends."""
+        """Pass on each notification until the connection ends."""
         connection, ended = await self._connect(), asyncio.Event()
 
-        def on_notify(_: Any, __: int, ___: str, sender: str) -> None:
-            hint(sender)
+        def on_notify(_: Any, __: int, ___: str, message: str) -> None:
+            hint(message)
 
         try:
             connection.add_termination_listener(lambda _: ended.set())

@@ -441,8 +441,17 @@ async def _replace_in_slot(tx: Transaction, slot: bytes, current: int, seq: int)
     if await tx.do(f"{cancel} WHERE seq=$3 AND {idle}", tx.now, reason, current):
         await tx.do("UPDATE slots SET run=$1 WHERE key=$2", seq, slot)
         return True
-    await tx.do("UPDATE runs SET cancel_requested=true WHERE seq=$1", current)
+    await request_stop(tx, current, REPLACED)
     return False
+
+
+async def request_stop(tx: Transaction, seq: int, reason: str) -> None:
+    """Request a running run to stop, for this reason unless it was requested before."""
+    await tx.do(
+        "UPDATE runs SET error=CASE WHEN cancel_requested THEN error ELSE $2 END, cancel_requested=true WHERE seq=$1",
+        seq,
+        tx.shut(reason),
+    )
 
 
 async def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:

@@ -65,6 +65,9 @@ class PostgresRecords(DatabaseUser):
     async def event(self, event_id: int) -> Recorded | None:
         return await self._database.read(_event, event_id)
 
+    async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
+        return await self._database.read(events_of_ids, list(event_ids))
+
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         return await self._database.read(_memory_of, feed, memory_id)
 

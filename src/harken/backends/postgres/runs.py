@@ -13,12 +13,19 @@ from harken.backends.codec import micros
 from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
 from harken.backends.postgres.moved import PostgresMoved, watch
-from harken.backends.postgres.queue import admit, charge_step, count_run, free_slot, lock_slot, release_held
+from harken.backends.postgres.queue import (
+    admit,
+    charge_step,
+    count_run,
+    free_slot,
+    lock_slot,
+    release_held,
+    request_stop,
+)
 from harken.backends.postgres.records import journals_of
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Rollback, Transaction
 from harken.backends.run_states import (
-    BY_HAND,
     CANCELLED,
     DEAD,
     DONE,
@@ -35,7 +42,7 @@ from harken.backends.run_states import (
     run_id_of,
 )
 from harken.errors import LeaseLost, NotFound
-from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
+from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
 
 __all__ = ["PostgresRuns"]
@@ -50,7 +57,8 @@ SETTLEMENT_ROWS = UnnestRows(
     id="bytea", token="bigint", state="smallint", error="bytea", output="bytea", record="bytea", counts="text"
 )
 SETTLE_PLAIN = f"""WITH u AS ({{}}),
-s AS (UPDATE runs r SET state=u.state, finished_at=coalesce($1, harken_now()), error=u.error, output=u.output,
+s AS (UPDATE runs r SET state=u.state, finished_at=coalesce($1, harken_now()), output=u.output,
+error=CASE WHEN r.cancel_requested AND u.state={CANCELLED} THEN coalesce(r.error, u.error) ELSE u.error END,
 lease_until=NULL, holder=NULL, answer=NULL FROM u
 WHERE r.id=u.id AND r.token=u.token AND r.state::int={RUNNING} AND r.slot IS NULL AND r.parent IS NULL
 RETURNING r.id, r.seq, r.token, u.record, u.counts),
@@ -59,6 +67,9 @@ coalesce((SELECT max(n) FROM journal WHERE run=s.seq), 0) + 1, s.record FROM s W
 t AS (INSERT INTO tallies (trigger, fired, done) SELECT t.id, 0, n.done FROM triggers t JOIN
 (SELECT counts, count(*) AS done FROM s WHERE counts<>'' GROUP BY counts) n ON t.name=n.counts)
 SELECT id, token FROM s"""
+
+STOPPED_OR = "CASE WHEN cancel_requested THEN coalesce(error, {0}) ELSE {0} END"
+"""The reason why the run was requested to stop, or else this error."""
 
 ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, since=coalesce($3, harken_now()),
 due_at=coalesce($3, harken_now()) WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
@@ -97,8 +108,8 @@ class PostgresRuns(PostgresClaims, PostgresMoved):
     async def start(self, run: NewRun) -> str:
         return await self._database.write(_start, run)
 
-    async def cancel(self, run_id: str) -> bool:
-        return await self._database.write(_cancel, run_id)
+    async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:
+        return await self._database.write(_cancel, run_id, reason)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
         return await self._database.write(_retry, run_id, workflow_rev, tries)
@@ -253,7 +264,8 @@ async def _write_settlement(tx: Transaction, one: Settlement) -> Settled:
     if slot is not None:
         await free_slot(tx, slot, seq)
     if parent is not None:
-        error, output = error_and_output(one.outcome)
+        _, output = error_and_output(one.outcome)
+        error = tx.text(await tx.value("SELECT error FROM runs WHERE seq=$1", seq))
         await _answer_parent(tx, parent, one.id, FINAL[type(one.outcome)], output, error)
     return "settled"
 
@@ -261,8 +273,8 @@ async def _write_settlement(tx: Transaction, one: Settlement) -> Settled:
 async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None:
     if isinstance(outcome, Again):
         await tx.do(
-            f"""UPDATE runs SET state={READY}, since=$5, due_at=$1, attempt=attempt+$2, error=$3, lease_until=NULL,
-            holder=NULL, answer=NULL WHERE seq=$4""",
+            f"""UPDATE runs SET state={READY}, since=$5, due_at=$1, attempt=attempt+$2, lease_until=NULL, holder=NULL,
+            answer=NULL, error={STOPPED_OR.format("$3")} WHERE seq=$4""",
             micros(outcome.at),
             1 if outcome.counts else 0,
             tx.shut(outcome.error),
@@ -270,9 +282,10 @@ async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None
             tx.now,
         )
         return
+    error = STOPPED_OR.format("$3") if isinstance(outcome, Cancelled) else "$3"
     await tx.do(
-        """UPDATE runs SET state=$1, finished_at=$2, error=$3, output=$4, lease_until=NULL, holder=NULL, answer=NULL
-        WHERE seq=$5""",
+        f"""UPDATE runs SET state=$1, finished_at=$2, error={error}, output=$4, lease_until=NULL, holder=NULL,
+        answer=NULL WHERE seq=$5""",
         FINAL[type(outcome)],
         tx.now,
         *_sealed_result(tx, outcome),
@@ -338,23 +351,23 @@ async def _start(tx: Transaction, new: NewRun) -> str:
     return run_id.hex()
 
 
-async def _cancel(tx: Transaction, run_id: str) -> bool:
+async def _cancel(tx: Transaction, run_id: str, reason: str) -> bool:
     slot, parent = await _lock_slot_and_parent(tx, id_of(run_id))
     row = await tx.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
     seq, state = row
     if state == RUNNING:
-        await tx.do("UPDATE runs SET cancel_requested=true WHERE seq=$1", seq)
+        await request_stop(tx, seq, reason)
         return True
     if state > WAITING:
         return False
-    reason = tx.shut(BY_HAND)
-    await tx.do(f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3", tx.now, reason, seq)
+    ended = f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3"
+    await tx.do(ended, tx.now, tx.shut(reason), seq)
     if slot is not None:
         await free_slot(tx, slot, seq)
     if parent is not None:
-        await _answer_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
+        await _answer_parent(tx, parent, run_id, CANCELLED, None, reason)
     return True
 
 

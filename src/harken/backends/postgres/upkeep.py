@@ -65,9 +65,9 @@ class PostgresUpkeep(DatabaseUser):
     async def requeue_expired(self) -> int:
         return await self._database.autocommit(_requeue_expired)
 
-    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
         for _ in range(SLICES_PASSED):
-            deleted, more = await self._database.write(_prune, events, ticks, runs, pushed)
+            deleted, more = await self._database.write(_prune, events, ticks, runs, pushed, audit)
             if deleted or not more:
                 break
         return deleted
@@ -99,7 +99,9 @@ async def _requeue_expired(tx: Transaction) -> int:
     return await tx.do(REQUEUE_EXPIRED, tx.given_now)
 
 
-async def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> tuple[int, bool]:
+async def _prune(
+    tx: Transaction, events: float, ticks: float, runs: float, pushed: float, audit: float
+) -> tuple[int, bool]:
     """Delete a slice of the old rows of each table. Return how many, and whether there are more that are old.
 
     Ids rise with time, so the old rows come first.
@@ -110,6 +112,7 @@ async def _prune(tx: Transaction, events: float, ticks: float, runs: float, push
         ("ticks", "ended_at", ticks),
         ("events", "recorded_at", events),
         ("buried", "at", events),
+        ("audit", "at", audit),
     ):
         old, older = await _oldest(tx, table, "id", column, tx.now - round(seconds * 1e6))
         if old and table == "events":

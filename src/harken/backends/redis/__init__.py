@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
 from harken.backends.moved import Turns
-from harken.backends.notify import Notifications
+from harken.backends.notify import RELEASED, Notifications, nothing
 from harken.backends.redis import durability, encryption, notify
 from harken.backends.redis.claims import RedisClaims
 from harken.backends.redis.commit import RedisCommits
@@ -111,13 +111,15 @@ class RedisStore(
         assert self._session is not None
         return self._session
 
-    def listen(self, heard: Callable[[], object]) -> None:
-        """Call `heard` when another replica may have made runs ready. Hints get lost: also poll now and then."""
-        self._hints.listen(heard)
+    def listen(self, on_ready: Callable[[], object], on_released: Callable[[], object] = nothing) -> None:
+        """Call these when another replica made runs ready, or released a lease. Calls may get lost: poll as well."""
+        self._hints.listen(on_ready, on_released)
 
     def _on_write(self, verb: str) -> None:
         if verb in notify.WAKING:
             self._hints.give()
+        elif verb == "leases.release_lease":
+            self._hints.give(RELEASED)
 
     async def forecast(self, events_per_day: float | None = None) -> durability.Forecast:
         """How much memory a day of retention takes, judging by the events that are stored."""

@@ -14,11 +14,11 @@ import msgspec
 
 from harken.backends.codec import micros
 from harken.backends.encryption import Seal
-from harken.backends.run_states import BY_HAND, DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_reason
+from harken.backends.run_states import DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_reason
 from harken.backends.verdicts import MANY, decode_verdicts, encode_verdicts
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
-from harken.runs import StepRecord
+from harken.runs import BY_HAND, StepRecord
 
 __all__ = [
     "ABSENT",

@@ -93,6 +93,9 @@ class RedisRecords(UsesSession):
         found = await (await self._ready()).events([event_id])
         return found[0] if found else None
 
+    async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
+        return await (await self._ready()).events(sorted(set(event_ids), reverse=True))
+
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         session = await self._ready()
         key, name = session.connection.key(f"m:{feed}"), session.seal.name(memory_id)

@@ -45,13 +45,13 @@ class RedisRegistry(UsesSession):
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
         session = await self._ready()
         connection, key = session.connection, session.connection.key("audit")
-        if before is None:
-            [size] = await connection.execute(("LLEN", key))
-            before = size + 1
-        first = max(1, before - limit)
-        [rows] = await connection.execute(("LRANGE", key, first - 1, before - 2)) if before > 1 else [[]]
+        size, deleted = await connection.execute(("LLEN", key), ("HGET", connection.key("n"), "audits_gone"))
+        gone = int(deleted or 0)
+        end = size if before is None else max(0, min(size, before - 1 - gone))
+        begin = max(0, end - limit)
+        [rows] = await connection.execute(("LRANGE", key, begin, end - 1)) if end else [[]]
         items = [_audit(session, row) for row in reversed(rows)]
-        return Page(items=items, next=first if len(rows) == limit and first > 1 else None)
+        return Page(items=items, next=gone + begin + 1 if begin else None)
 
 
 def _document(session: Session, kind: str, name: str, row: bytes) -> Document:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from harken.backends.redis.commit import caused_commits
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.backends.run_states import FINAL, READY, error_and_output, run_id_of
 from harken.errors import NotFound
-from harken.runs import Again, Finished, Park, StepRecord
+from harken.runs import BY_HAND, Again, Finished, Park, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
 
 __all__ = ["RedisRuns"]
@@ -72,8 +73,11 @@ class RedisRuns(UsesSession):
         await session.connection.write("runs.start", args, (row,))
         return run_id
 
-    async def cancel(self, run_id: str) -> bool:
-        return await _change_run(await self._ready(), "runs.cancel", run_id)
+    async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:
+        session = await self._ready()
+        args = session.arguments()
+        with _named(run_id):
+            return bool(await session.connection.write("runs.cancel", args, (args.run(run_id), args.shut(reason))))
 
     async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
         return await _change_run(await self._ready(), "runs.retry", run_id, workflow_rev, tries)
@@ -92,8 +96,15 @@ class RedisRuns(UsesSession):
 
 async def _change_run(session: Session, verb: str, run_id: str, *options: str | int) -> bool:
     args = session.arguments()
-    try:
+    with _named(run_id):
         return bool(await session.connection.write(verb, args, (args.run(run_id), *options)))
+
+
+@contextmanager
+def _named(run_id: str) -> Iterator[None]:
+    """Scripts know runs by other names than people."""
+    try:
+        yield
     except NotFound:
         raise NotFound(f"there is no run {run_id!r}") from None
 

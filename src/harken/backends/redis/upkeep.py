@@ -44,10 +44,10 @@ class RedisUpkeep(UsesSession):
             if requeued < REQUEUED_PER_CALL:
                 return total
 
-    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
         session = await self._ready()
         connection, now = session.connection, await session.now()
-        limits = [now - round(seconds * 1e6) for seconds in (runs, ticks, events)]
+        limits = [now - round(seconds * 1e6) for seconds in (runs, ticks, events, audit)]
         for _ in range(SLICES_PASSED):
             write = connection.write("upkeep.prune", session.arguments(), (*limits, PRUNED_PER_CALL))
             deleted, more = map(int, await write)

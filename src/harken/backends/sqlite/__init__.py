@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
+from harken.backends.notify import nothing
 from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.feeds import SqliteFeeds
@@ -73,7 +74,7 @@ class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, Sqlite
     async def connect(self) -> Sequence[str]:
         return ()
 
-    def listen(self, on_ready: Callable[[], object]) -> None:
+    def listen(self, on_ready: Callable[[], object], on_released: Callable[[], object] = nothing) -> None:
         """Do nothing: no other process writes the file."""
 
     @property

@@ -269,8 +269,14 @@ def _replace_holder(tx: Transaction, slot: bytes, current: int, seq: int, now: i
     if tx.connection.changes():
         tx.execute("UPDATE slots SET run=? WHERE key=?", (seq, slot))
         return True
-    tx.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (current,))
+    request_stop(tx, current, REPLACED)
     return False
+
+
+def request_stop(tx: Transaction, seq: int, reason: str) -> None:
+    """Request a running run to stop, for this reason unless it was requested before."""
+    stop = "UPDATE runs SET error=CASE WHEN cancel_requested THEN error ELSE ? END, cancel_requested=1 WHERE seq=?"
+    tx.execute(stop, (tx.shut(reason), seq))
 
 
 def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:

@@ -55,6 +55,9 @@ class SqliteRecords(DatabaseUser):
     async def event(self, event_id: int) -> Recorded | None:
         return await self._database.read(event_of_id, event_id)
 
+    async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
+        return await self._database.read(_events_by_id, event_ids)
+
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         return await self._database.read(_memory_of, feed, memory_id)
 
@@ -128,6 +131,11 @@ def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
 def event_of_id(tx: Transaction, event_id: int) -> Recorded | None:
     found = _select_events(tx, "e.id=?", [event_id], "ASC", 1)
     return found[0] if found else None
+
+
+def _events_by_id(tx: Transaction, event_ids: Sequence[int]) -> list[Recorded]:
+    found = (event_of_id(tx, id) for id in sorted(set(event_ids), reverse=True))
+    return [event for event in found if event is not None]
 
 
 def _select_events(

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from harken.backends.codec import micros
 from harken.backends.run_states import (
     BLOCKED,
-    BY_HAND,
     CANCELLED,
     DEAD,
     DONE,
@@ -28,11 +27,11 @@ from harken.backends.run_states import (
 from harken.backends.sqlite.claims import SqliteClaims, count_run
 from harken.backends.sqlite.commit import commit
 from harken.backends.sqlite.moved import SqliteMoved, watch
-from harken.backends.sqlite.queue import admit, charge, free_slot, release_held
+from harken.backends.sqlite.queue import admit, charge, free_slot, release_held, request_stop
 from harken.backends.sqlite.records import journal_of
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, NotFound
-from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
+from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
 
 __all__ = ["FINISH", "SqliteRuns"]
@@ -40,6 +39,9 @@ __all__ = ["FINISH", "SqliteRuns"]
 FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_until=NULL, answer=NULL
 WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
 """Ends a successful run without slot and parent in one statement: nearly all runs are like this."""
+
+STOPPED_OR = "CASE WHEN cancel_requested THEN coalesce(error, ?1) ELSE ?1 END"
+"""The reason why the run was requested to stop, or else this error."""
 
 
 class SqliteRuns(SqliteClaims, SqliteMoved):
@@ -70,8 +72,8 @@ class SqliteRuns(SqliteClaims, SqliteMoved):
     async def start(self, run: NewRun) -> str:
         return await self._database.write(_start, run)
 
-    async def cancel(self, run_id: str) -> bool:
-        return await self._database.write(_cancel, run_id)
+    async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:
+        return await self._database.write(_cancel, run_id, reason)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
         return await self._database.write(_retry, run_id, workflow_rev, tries)
@@ -191,7 +193,8 @@ def _settle_one(tx: Transaction, settlement: Settlement, now: int) -> Literal["s
     if slot is not None:
         free_slot(tx, slot, seq)
     if parent is not None:
-        error, output = error_and_output(outcome)
+        _, output = error_and_output(outcome)
+        error = tx.text(tx.value("SELECT error FROM runs WHERE seq=?", (seq,)))
         _wake_parent(tx, parent, settlement.id, FINAL[type(outcome)], output, error)
     return "settled"
 
@@ -204,19 +207,20 @@ def _count_done(tx: Transaction, settlement: Settlement, outcome: Finished) -> N
 def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome, now: int) -> None:
     if isinstance(outcome, Again):
         tx.execute(
-            """UPDATE runs SET state=?, since=?, due_at=?, attempt=attempt+?, error=?, lease_until=NULL, holder=NULL,
-            answer=NULL WHERE seq=?""",
-            (READY, now, micros(outcome.at), 1 if outcome.counts else 0, tx.shut(outcome.error), seq),
+            f"""UPDATE runs SET error={STOPPED_OR}, state=?2, since=?3, due_at=?4, attempt=attempt+?5, lease_until=NULL,
+            holder=NULL, answer=NULL WHERE seq=?6""",
+            (tx.shut(outcome.error), READY, now, micros(outcome.at), 1 if outcome.counts else 0, seq),
         )
         return
     error, output = error_and_output(outcome)
+    stored = STOPPED_OR if isinstance(outcome, Cancelled) else "?1"
     tx.execute(
-        """UPDATE runs SET state=?, finished_at=?, error=?, output=?, lease_until=NULL, holder=NULL, answer=NULL
-        WHERE seq=?""",
+        f"""UPDATE runs SET error={stored}, state=?2, finished_at=?3, output=?4, lease_until=NULL, holder=NULL,
+        answer=NULL WHERE seq=?5""",
         (
+            tx.shut(error) if error else None,
             FINAL[type(outcome)],
             now,
-            tx.shut(error) if error else None,
             None if output is None else tx.shut_json(output),
             seq,
         ),
@@ -260,22 +264,22 @@ def _start(tx: Transaction, new: NewRun) -> str:
     return run_id.hex()
 
 
-def _cancel(tx: Transaction, run_id: str) -> bool:
+def _cancel(tx: Transaction, run_id: str, reason: str) -> bool:
     row = tx.row("SELECT seq, state, slot, parent FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
     seq, state, slot, parent = row
     if state == RUNNING:
-        tx.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (seq,))
+        request_stop(tx, seq, reason)
         return True
     if state not in (GATHERING, HELD, READY, BLOCKED, WAITING):
         return False
-    reason = tx.shut(BY_HAND)
-    tx.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, tx.now(), reason, seq))
+    ended = (CANCELLED, tx.now(), tx.shut(reason), seq)
+    tx.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", ended)
     if slot is not None:
         free_slot(tx, slot, seq)
     if parent is not None:
-        _wake_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
+        _wake_parent(tx, parent, run_id, CANCELLED, None, reason)
     return True
 
 

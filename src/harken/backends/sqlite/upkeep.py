@@ -46,6 +46,7 @@ def _aged(table: str, key: str, age: str, may_go: str = "1") -> Aged:
 RUNS = _aged("runs", "seq", "created_at", "state>=6 AND finished_at<:before")
 TICKS = _aged("ticks", "id", "ended_at")
 BURIED = _aged("buried", "id", "at")
+AUDIT = _aged("audit", "id", "at")
 # the plus signs keep the planner from looking through all open runs instead of those of the event
 EVENTS = _aged(
     "events",
@@ -83,8 +84,8 @@ class SqliteUpkeep(DatabaseUser):
     async def requeue_expired(self) -> int:
         return await self._database.write(_requeue_expired)
 
-    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
-        return await self._database.write(_prune, events, ticks, runs, pushed)
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
+        return await self._database.write(_prune, events, ticks, runs, pushed, audit)
 
     async def shrink(self) -> int:
         return await self._database.write(shrink)
@@ -125,7 +126,7 @@ def release_orphans(tx: Transaction) -> None:
     tx.lease_changed()
 
 
-def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
+def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
     """Delete old rows for a few milliseconds, a batch of each kind in turn. Ids rise with time: the old come first."""
     now, until = tx.now(), tx.clock.monotonic() + SLICE_SECONDS
     run_age, event_age = now - round(runs * 1e6), now - round(events * 1e6)
@@ -137,6 +138,7 @@ def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: fl
             + _delete_oldest(tx, TICKS, now - round(ticks * 1e6))
             + _delete_events(tx, event_age)
             + _delete_oldest(tx, BURIED, event_age)
+            + _delete_oldest(tx, AUDIT, now - round(audit * 1e6))
             + _forget_pushed(tx, now - round(pushed * 1e6))
             + _forget_absent(tx, run_age)
         )

@@ -326,7 +326,7 @@ class MovedContract(StoreWorld):
         claim = await running(given)
         await given.settle(claim)
         given.clock.advance(40 * DAY)
-        while await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY):
+        while await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY, audit=DAY):
             pass
         assert await given.store.run(claim.id) is None
         assert await given.store.moved_runs() == []
@@ -336,7 +336,7 @@ class MovedContract(StoreWorld):
         claim = await running(given)
         await given.settle(claim)
         given.clock.advance(2 * DAY)
-        while await given.store.prune(events=DAY, ticks=DAY, runs=9 * DAY, pushed=DAY):
+        while await given.store.prune(events=DAY, ticks=DAY, runs=9 * DAY, pushed=DAY, audit=DAY):
             pass
         [moved] = await given.store.moved_runs()
         assert (moved.id, moved.subject, moved.status) == (claim.id, "", "done")

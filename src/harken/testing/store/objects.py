@@ -111,7 +111,7 @@ class ObjectsContract(StoreWorld):
         await shows(given, *FILLING, ("S", "S@1"), *FILLING)
         await index_all(given.store)
         given.clock.advance(2 * DAY)
-        while await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY):
+        while await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY, audit=DAY):
             pass
         await given.renew()
         assert await keys(given, "S") == []

@@ -88,6 +88,18 @@ class RecordsContract(ObjectsContract):
     async def test_an_unknown_event_is_none(self, given: Given) -> None:
         assert await given.store.event(4711) is None
 
+    async def test_events_by_their_ids_come_newest_first_without_unknown_ones(self, given: Given) -> None:
+        committed = await given.commit(given.entry("a", given.intent("a")), *(given.entry(each) for each in "bc"))
+        a, _, c = committed.event_ids
+        found = await given.store.events_by_id([a, 4711, c, a])
+        assert list(found) == [await given.store.event(c), await given.store.event(a)]
+        assert await given.store.events_by_id([]) == []
+
+    async def test_many_events_are_found_by_their_ids(self, given: Given) -> None:
+        committed = await given.commit(*(given.entry(f"s{n}") for n in range(1_200)))
+        found = await given.store.events_by_id(committed.event_ids)
+        assert [event.id for event in found] == sorted(committed.event_ids, reverse=True)
+
     async def test_a_sighting_tells_when_a_subject_was_seen_first_and_last(self, given: Given) -> None:
         first = given.now()
         await given.commit(given.entry("s", state="A"))
@@ -169,7 +181,7 @@ class RecordsContract(ObjectsContract):
         await given.settle(four, record=step("deliver"), trigger="mail")
         assert await given.settle(four, trigger="mail") == "lost"
         given.clock.advance(3600)
-        assert await given.store.prune(events=60, ticks=60, runs=60, pushed=60) > 0
+        assert await given.store.prune(events=60, ticks=60, runs=60, pushed=60, audit=60) > 0
         assert {state.name: state.done for state in await given.store.triggers()} == {"mail": 2, "other": 0}
 
     async def test_a_feed_counts_what_it_has_found_for_good(self, given: Given) -> None:
@@ -177,7 +189,7 @@ class RecordsContract(ObjectsContract):
         await given.commit(given.entry("b"), given.entry("c"))
         await given.store.record_idle([rest(given)])
         given.clock.advance(3600)
-        assert await given.store.prune(events=60, ticks=60, runs=60, pushed=60) > 0
+        assert await given.store.prune(events=60, ticks=60, runs=60, pushed=60, audit=60) > 0
         assert (await given.feed()).seen == 3
         assert [state.seen for state in await given.store.feeds() if state.name == "inbox"] == [3]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from harken.runs import Again, Dead, Failed, Finished, Park
+import pytest
+
+from harken.runs import BY_HAND, Again, Cancelled, Dead, Failed, Finished, Park
 from harken.store import GatherInto, NewRun
 from harken.testing.store.claims import ClaimContract, step
 from harken.testing.store.moved import MovedContract
@@ -168,6 +170,86 @@ class RunControlContract(StoreWorld):
         await given.settle(claim)
         assert not await given.store.cancel(claim.id)
         assert await given.status(claim.id) == "done"
+
+    async def test_what_is_cancelled_before_it_runs_says_why(self, given: Given) -> None:
+        into = GatherInto("k", given.now(60))
+        [ready], [held] = await given.fires("ready"), await given.fires("held", hold="flood")
+        [gathering] = await given.fires("gathering", gather=into, due_at=into.due_at)
+        await given.store.cancel(ready, "the label was taken off")
+        await given.store.cancel(held, "Über \U0001f600")
+        await given.store.cancel(gathering)
+        errors = [(await given.run(run_id)).error for run_id in (ready, held, gathering)]
+        assert errors == ["the label was taken off", "Über \U0001f600", BY_HAND]
+
+    async def test_a_waiting_run_that_failed_before_is_cancelled_with_the_reason(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Again(at=given.now(), error="no answer"))
+        claim = await given.claims_one()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        await given.store.cancel(claim.id, "the ticket was closed")
+        run = await given.run(claim.id)
+        assert (run.status, run.error) == ("cancelled", "the ticket was closed")
+
+    @pytest.mark.parametrize("slot", ["", "k"])
+    async def test_what_is_asked_to_stop_ends_with_the_reason_whatever_its_worker_says(
+        self, given: Given, slot: str
+    ) -> None:
+        claim = await given.running(overlap="queue" if slot else "allow", slot=slot)
+        await given.store.cancel(claim.id, "the ticket was closed")
+        run = await given.run(claim.id)
+        assert (run.status, run.error) == ("running", "the ticket was closed")
+        await given.settle(claim, Cancelled(reason="asked to stop"), record=step())
+        run = await given.run(claim.id)
+        assert (run.status, run.error) == ("cancelled", "the ticket was closed")
+
+    async def test_the_first_reason_stays(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.cancel(claim.id, "the ticket was closed")
+        assert await given.store.cancel(claim.id)
+        await given.settle(claim, Cancelled())
+        assert (await given.run(claim.id)).error == "the ticket was closed"
+
+    async def test_the_reason_survives_a_worker_that_gives_the_run_back(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.cancel(claim.id, "the ticket was closed")
+        await given.settle(claim, Again(at=given.now(), error="stopped", counts=False))
+        again = await given.claims_one()
+        assert again.cancel_requested
+        await given.settle(again, Cancelled(reason="asked to stop before it went on"))
+        assert (await given.run(claim.id)).error == "the ticket was closed"
+
+    async def test_the_reason_survives_a_worker_that_died(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.cancel(claim.id, "the ticket was closed")
+        given.clock.advance(61)
+        await given.store.requeue_expired()
+        await given.settle(await given.claims_one(), Cancelled())
+        assert (await given.run(claim.id)).error == "the ticket was closed"
+
+    async def test_what_ends_otherwise_forgets_that_it_was_asked_to_stop(self, given: Given) -> None:
+        done, dead = await given.running("a"), await given.running("b")
+        for claim in (done, dead):
+            await given.store.cancel(claim.id, "the ticket was closed")
+        await given.settle(done)
+        await given.settle(dead, Dead(error="broken"))
+        assert [(await given.run(claim.id)).error for claim in (done, dead)] == ["", "broken"]
+        await given.store.retry(dead.id)
+        assert (await given.run(dead.id)).error == ""
+
+    async def test_a_run_without_a_reason_from_outside_ends_with_its_own(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Cancelled(reason="it may not begin"))
+        assert (await given.run(claim.id)).error == "it may not begin"
+
+    async def test_the_parent_of_a_cancelled_run_is_told_the_reason(self, given: Given) -> None:
+        parent = await given.running()
+        child = await given.store.start(by_hand("child", parent=parent.id))
+        running = await given.claims_one()
+        await given.store.park(parent.id, parent.token, Park(waiting_for=f"run:{child}"))
+        await given.store.cancel(child, "the ticket was closed")
+        await given.settle(running, Cancelled(reason="asked to stop"))
+        told = (await given.claims_one()).answer
+        assert (told["status"], told["error"]) == ("cancelled", "the ticket was closed")
 
     async def test_a_dead_run_is_ready_again_with_its_journal(self, given: Given) -> None:
         claim = await given.running()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.runs import Again, Dead, Park
+from harken.runs import Again, Cancelled, Dead, Park
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["SlotContract"]
@@ -91,6 +91,14 @@ class SlotContract(StoreWorld):
         assert await given.status(second) == "blocked"
         await given.settle(claim)
         assert await given.status(second) == "ready"
+
+    async def test_a_running_run_that_is_replaced_says_so(self, given: Given) -> None:
+        [first] = await given.fires("a", overlap="cancel_previous", slot="k")
+        claim = await given.claims_one()
+        await given.fires("b", overlap="cancel_previous", slot="k")
+        await given.settle(claim, Cancelled(reason="asked to stop"))
+        run = await given.run(first)
+        assert (run.status, run.error) == ("cancelled", "a newer run of this key took its place")
 
     async def test_cancel_previous_leaves_only_the_newest_waiting(self, given: Given) -> None:
         await given.fires("a", overlap="cancel_previous", slot="k")

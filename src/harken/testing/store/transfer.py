@@ -362,10 +362,11 @@ class CopiedStoreContract(TransferWorld):
 
     async def test_old_rows_are_pruned(self, copied: Copied) -> None:
         copied.clock.advance(30 * DAY)
-        ages = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY}
+        ages = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY, "audit": DAY}
         while await copied.store.prune(**ages):
             pass
         assert await copied.store.recall("hook", ["p1", "p2"]) == {}
         assert await copied.store.ticks("inbox") == []
+        assert (await copied.store.audits()).items == []
         assert copied.left.finished not in [run.id for run in (await copied.store.runs(limit=1000)).items]
         assert await copied.store.check() == []

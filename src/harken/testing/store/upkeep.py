@@ -19,7 +19,7 @@ HOOK = Feed(name="hook", kind="webhook", integration="", way="push", identity="o
 
 async def prune_all(store: Store, **seconds: float) -> int:
     """Prune until nothing more is deleted. Return how many rows were deleted."""
-    limits = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY} | seconds
+    limits = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY, "audit": DAY} | seconds
     total = 0
     while gone := await store.prune(**limits):
         total += gone
@@ -194,10 +194,31 @@ class UpkeepContract(StoreWorld):
         names = [f"s{n}" for n in range(3000)]
         await given.commit(*(given.entry(name) for name in names))
         given.clock.advance(2 * DAY)
-        first = await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY)
+        first = await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY, audit=DAY)
         assert 0 < first < len(names)
         await prune_all(given.store)
         assert await given.events() == []
+
+    async def test_old_audits_go_and_young_ones_stay(self, given: Given) -> None:
+        for n in range(250):
+            await given.store.audit("ana", "pause", f"trigger {n}", {})
+        given.clock.advance(2 * DAY)
+        await given.store.audit("ana", "resume", "trigger 7", {})
+        assert await prune_all(given.store, audit=3 * DAY) == 0
+        assert await prune_all(given.store) == 250
+        page = await given.store.audits()
+        assert [item["did"] for item in page.items] == ["resume"]
+        assert page.next is None
+
+    async def test_pages_of_audits_go_on_after_older_ones_went(self, given: Given) -> None:
+        for n in range(4):
+            await given.store.audit("ana", "pause", str(n), {})
+            given.clock.advance(DAY)
+        first = await given.store.audits(limit=2)
+        await prune_all(given.store, audit=3.5 * DAY)
+        second = await given.store.audits(before=first.next, limit=2)
+        assert [item["what"] for item in (*first.items, *second.items)] == ["3", "2", "1"]
+        assert second.next is None
 
     async def test_ids_do_not_come_back_after_everything_went(self, given: Given) -> None:
         before = await given.commit(given.entry("a"))

@@ -14,7 +14,7 @@ local function replace_runs(slot, current, id)
     call('HSET', P .. 'slots', slot, id)
     return true
   end
-  call('HSET', P .. 'r:' .. current, 'stop', '1')
+  call('HSETNX', P .. 'r:' .. current, 'stop', 'replaced')
   return false
 end
 

@@ -84,6 +84,14 @@ end
 -- {'stale', revision}; the last two are not written.
 local ended_members, released_members, done_counts = {}, {}, {}
 
+-- Whether the run has a reason from whoever asked it to stop, which is its error unless it ends otherwise.
+local function keeps_reason(run, state)
+  if not run.stop or (state ~= READY and state ~= CANCELLED) then
+    return false
+  end
+  return run.x and call('HEXISTS', P .. 'x:' .. run.id, 'error') == 1
+end
+
 -- The fields of the run's hash after this attempt; its error and output go into `x:<run>`.
 local function result_fields(run, state, due, counts, error, output)
   local set = { 'state', int(state) }
@@ -98,7 +106,13 @@ local function result_fields(run, state, due, counts, error, output)
     put('over', int(now))
   end
   local result = {}
-  if error then
+  if run.stop == 'replaced' and state == CANCELLED then
+    run.why = 'replaced'
+    put('why', 'replaced')
+  end
+  if keeps_reason(run, state) then
+    put('x', '1')
+  elseif error then
     result = { 'error', text(error) }
   elseif run.x then
     call('HDEL', P .. 'x:' .. run.id, 'error')
@@ -135,13 +149,13 @@ end
 local function settle_one(settlement)
   local run_id, token, state, due, counts, error, output, step, commits, trigger = unpack(settlement)
   local id = name(run_id)
-  local row = call('HMGET', P .. 'r:' .. id, 'state', 'token', 'seq', 'slot', 'parent', 'ans', 'x', 'since')
+  local row = call('HMGET', P .. 'r:' .. id, 'state', 'token', 'seq', 'slot', 'parent', 'ans', 'x', 'since', 'stop')
   if row[1] ~= '4' or tonumber(row[2]) ~= token then
     return 'lost'
   end
   local run = {
     id = id, seq = row[3], slot = row[4] or nil, parent = row[5] or nil, ans = row[6] or nil, x = row[7] or nil,
-    since = row[8] or nil,
+    since = row[8] or nil, stop = row[9] or nil,
   }
   if step or state == READY then
     run = load_run(id)
@@ -224,21 +238,25 @@ end
 
 -- verb: cancel
 -- with: queue
--- Cancel a run that is not running, ask a running one to stop. Return 0 if it has ended already.
-local function cancel(run_id)
+-- Cancel a run that is not running, ask a running one to stop: its error is the reason from now on, and `settle` keeps
+-- it. Return 0 if it has ended already.
+local function cancel(run_id, reason)
   local run = load_run(name(run_id))
   if not run then
     return { '!', 'run' }
   end
   if run.state == RUNNING then
-    call('HSET', P .. 'r:' .. run.id, 'stop', '1')
+    if not run.stop then
+      call('HSET', P .. 'x:' .. run.id, 'error', text(reason))
+      call('HSET', P .. 'r:' .. run.id, 'stop', '1', 'x', '1')
+    end
     return 1
   end
   if run.state >= DONE then
     return 0
   end
-  call('HDEL', P .. 'x:' .. run.id, 'error')
-  set_state(run, CANCELLED, { over = now, why = 'cancelled' })
+  call('HSET', P .. 'x:' .. run.id, 'error', text(reason))
+  set_state(run, CANCELLED, { over = now, x = '1' })
   if run.slot then
     free_slot(run.slot, run.id)
   end

@@ -16,7 +16,7 @@ end
 
 -- verb: prune
 -- with: run_states events memory
--- Delete runs, ticks and events that are older than these times, up to `slice` of each kind. Return {how many, 1 if
+-- Delete runs, ticks, events and audits that are older than these times, up to `slice` of each kind. Return {how many, 1 if
 -- there may be more that are old, otherwise 0}.
 local BUCKETS_PER_CALL = 10
 
@@ -170,7 +170,23 @@ local function prune_absent(before, slice)
   return deleted
 end
 
-local function prune(runs_before, ticks_before, events_before, slice)
+-- The number of an audit is its place since the beginning: `audits_gone` says how many before it are deleted.
+local function prune_audits(before, slice)
+  local old = 0
+  for _, row in ipairs(call('LRANGE', P .. 'audit', 0, slice - 1)) do
+    if unpack_struct('>I8', row) >= before then
+      break
+    end
+    old = old + 1
+  end
+  if old > 0 then
+    call('LTRIM', P .. 'audit', old, -1)
+    call('HINCRBY', P .. 'n', 'audits_gone', old)
+  end
+  return old
+end
+
+local function prune(runs_before, ticks_before, events_before, audits_before, slice)
   local deleted = 0
   local more_runs = sweep('swept_run', 'rn:', '', 'rb', slice, function(number, id, key)
     local run = load_run(id)
@@ -204,6 +220,7 @@ local function prune(runs_before, ticks_before, events_before, slice)
   deleted = deleted + prune_ticks(ticks_before, slice)
   deleted = deleted + prune_refused_events(events_before, slice)
   deleted = deleted + prune_absent(runs_before, slice)
+  deleted = deleted + prune_audits(audits_before, slice)
   write_counts()
   return { deleted, (more_runs or more_events) and 1 or 0 }
 end
