@@ -18,7 +18,9 @@ __all__ = ["PROGRAMS", "environment", "fetch", "has", "program"]
 # the path of the file that is wanted, which may have a * in it
 PROGRAMS = {
     "postgresql": "usr/lib/postgresql/*/bin/pg_ctl",
+    "rabbitmq-server": "usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server",
     "redis-server": "usr/bin/redis-server",
+    "mosquitto": "usr/sbin/mosquitto",
     "mariadb-server-core": "usr/sbin/mariadbd",
     "dovecot-imapd": "usr/sbin/dovecot",
     "iproute2": "bin/ip",

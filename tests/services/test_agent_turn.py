@@ -23,9 +23,9 @@ def ask(it: World, name: str, every: int, config: str) -> None:
 async def test_every_read_is_a_turn_of_its_own(host: Host, clock: HandClock) -> None:
     assert plugin.source is not None and plugin.query is not None
     source = plugin.source(plugin.query(prompt="?"), None, host)
-    first = await source.poll(None, clock.now())  # type: ignore[union-attr]
+    first = await source.poll(None, clock.now())
     clock.advance(60)
-    second = await source.poll(first.cursor, clock.now())  # type: ignore[union-attr]
+    second = await source.poll(first.cursor, clock.now())
     assert first.events[0].key != second.events[0].key
     assert second.events[0].data["previous"] == first.events[0].data["at"]
 

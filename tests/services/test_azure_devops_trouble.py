@@ -135,7 +135,7 @@ async def test_a_server_of_ones_own_has_its_path_collection_and_version(board: A
     there = {"organization": "Default Collection", "token": "t", "base_url": f"{board.url}/tfs/", "api_version": "6.0"}
     assert plugin.source is not None
     reader = plugin.source(Query(projects=("My Shop",)), Account.model_validate(there), host)
-    await page(reader)  # type: ignore[arg-type]
+    await page(reader)
     assert board.seen[-1].path == "/tfs/Default Collection/My Shop/_apis/wit/wiql"
     assert board.seen[-1].query["api-version"] == "6.0"
 

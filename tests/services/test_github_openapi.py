@@ -40,6 +40,7 @@ async def use_all_of_it(hub: GitHub, host: Host, clock: HandClock) -> None:
     await tickets.label_history(ticket)
     await tickets.access_of(Actor(id="7", login="mia"))
     await tickets.ensure_labels(["harken:done"])
+    await tickets.webhooks()
     await tickets.swap_labels(ticket, ["harken:done", "größe/🔥"], ["ui"])
     await tickets.swap_labels(ticket, [], ["harken:done"])
     written = await tickets.comment(ticket, "hello")

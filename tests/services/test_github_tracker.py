@@ -138,6 +138,7 @@ async def test_a_ticket_has_what_the_rules_need(hub: GitHub, tickets: GitHubTrac
         created_at=issue.created_at,
         updated_at=issue.updated_at,
         version=issue.updated_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        handle=f"I_{issue.id}",
     )
 
 
@@ -277,16 +278,110 @@ async def test_a_renamed_repository_keeps_its_tickets(hub: GitHub, host: Host, t
     assert (await tickets.transition(before, "closed")).closed
 
 
-async def test_a_swap_is_two_writes_and_never_all_labels(hub: GitHub, tickets: GitHubTracker):
+async def test_a_swap_is_one_write_and_never_all_labels(hub: GitHub, tickets: GitHubTracker):
+    hub.repos[SHOP].labels.append("harken:enqueued")
     ticket = await ticket_of(tickets, hub.open("bug", "harken:pending"))
-    await tickets.swap_labels(ticket, ["harken:enqueued"], ["harken:pending", "harken:done"])
-    assert writes(hub) == [
+    after = await tickets.swap_labels(ticket, ["harken:enqueued"], ["harken:pending", "harken:done"])
+    assert after.labels == ("bug", "harken:enqueued")
+    assert writes(hub) == [("POST", "/graphql")]
+    hub.seen.clear()
+    await tickets.swap_labels(after, [], ["harken:pending"])
+    assert writes(hub) == []
+
+
+async def test_a_label_that_the_repository_does_not_have_is_made_once(
+    hub: GitHub, tickets: GitHubTracker, clock: HandClock
+):
+    first, second = hub.open("bug", "harken:pending"), hub.open("bug", "harken:pending")
+    began = clock.monotonic()
+    for issue in (first, second):
+        await tickets.swap_labels(await ticket_of(tickets, issue), ["harken:enqueued"], ["harken:pending"])
+        assert issue.labels == ["bug", "harken:enqueued"]
+    assert writes(hub) == [("POST", "/labels"), ("POST", "/graphql"), ("POST", "/graphql")]
+    assert clock.monotonic() - began == 1.0, "writes of one swap are a second apart"
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+async def test_a_label_that_may_not_be_made_is_put_on_with_rest(hub: GitHub, tickets: GitHubTracker, status: int):
+    """GitHub lets whoever may label an issue make a label on the way, and says it better if not."""
+    issue = hub.open("bug", "harken:pending")
+    ticket = await ticket_of(tickets, issue)
+    hub.after[3] = lambda: hub.answers.append(Answer(status=status, body=b"{}"))
+    after = await tickets.swap_labels(ticket, ["harken:done"], ["harken:pending"])
+    assert after.labels == ("bug", "harken:done")
+    assert writes(hub)[1:] == [
         ("POST", f"/issues/{ticket.number}/labels"),
         ("DELETE", f"/issues/{ticket.number}/labels/harken:pending"),
     ]
+
+
+async def test_nothing_is_taken_off_before_the_new_label_is_there(hub: GitHub, tickets: GitHubTracker):
+    hub.repos[SHOP].labels.append("harken:done")
+    issue = hub.open("bug", "harken:pending")
+    await tickets.swap_labels(await ticket_of(tickets, issue), ["harken:done"], ["harken:pending"])
+    assert [(entry["event"], entry["label"]["name"]) for entry in issue.events[-2:]] == [
+        ("labeled", "harken:done"),
+        ("unlabeled", "harken:pending"),
+    ]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_server_without_graphql_is_written_to_all_the_same(hub: GitHub, tickets: GitHubTracker, status: int):
+    hub.repos[SHOP].labels.append("harken:done")
+    first, second = hub.open("bug", "harken:pending"), hub.open("bug", "harken:pending")
+    one, other = await ticket_of(tickets, first), await ticket_of(tickets, second)
+    hub.graphql_status = status
+    await tickets.swap_labels(one, ["harken:done"], ["harken:pending"])
+    assert first.labels == ["bug", "harken:done"]
     hub.seen.clear()
-    await tickets.swap_labels(ticket, [], ["harken:pending"])
-    assert writes(hub) == []
+    await tickets.swap_labels(other, ["harken:done"], ["harken:pending"])
+    assert second.labels == ["bug", "harken:done"]
+    assert "/graphql" not in {seen.path for seen in hub.seen}, "it is not asked again at once"
+
+
+async def test_a_label_that_was_deleted_and_made_anew_is_found_again(
+    hub: GitHub, tickets: GitHubTracker, clock: HandClock
+):
+    """GraphQL does not know the id of the old one, and takes off what was to go all the same."""
+    hub.repos[SHOP].labels.append("harken:done")
+    before = await ticket_of(tickets, hub.open("bug", "harken:pending"))
+    await tickets.swap_labels(before, ["harken:done"], ["harken:pending"])
+    hub.renew_label("harken:done")
+    ticket = await ticket_of(tickets, hub.open("bug", "harken:pending"))
+    after = await tickets.swap_labels(ticket, ["harken:done"], ["harken:pending"])
+    assert after.labels == ("bug", "harken:done")
+    hub.seen.clear()
+    third = await ticket_of(tickets, hub.open("bug", "harken:pending"))
+    assert (await tickets.swap_labels(third, ["harken:done"], ["harken:pending"])).labels == after.labels
+    assert writes(hub) == [("POST", "/graphql")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "after"), [({}, 60.0), ({"Retry-After": "7"}, 7.0), ({"X-RateLimit-Remaining": "3"}, 60.0)]
+)
+async def test_a_limit_of_graphql_comes_with_a_success(
+    hub: GitHub, tickets: GitHubTracker, headers: dict[str, str], after: float
+):
+    hub.repos[SHOP].labels.append("harken:done")
+    issue = hub.open("bug", "harken:pending")
+    ticket = await ticket_of(tickets, issue)
+    await tickets.swap_labels(await ticket_of(tickets, hub.open("harken:pending")), ["harken:done"], ["harken:pending"])
+    hub.answers = [
+        Answer(headers=headers, body=b'{"errors": [{"message": "You have exceeded a secondary rate limit"}]}')
+    ]
+    with pytest.raises(RetryLater) as limited:
+        await tickets.swap_labels(ticket, ["harken:done"], ["harken:pending"])
+    assert (limited.value.reason, limited.value.after) == ("rate_limited", after)
+    assert issue.labels == ["bug", "harken:pending"]
+
+
+async def test_a_token_that_may_only_read_is_said_of_a_swap_too(hub: GitHub, host: Host):
+    hub.read_only.add("fine")
+    hub.repos[SHOP].labels.append("harken:done")
+    reader = tracker(hub, host, "fine")
+    ticket = await ticket_of(reader, hub.open("bug", "harken:pending"))
+    with pytest.raises(NeedsAttention, match=r"403.*read and write for actions and tickets"):
+        await reader.swap_labels(ticket, ["harken:done"], ["harken:pending"])
 
 
 async def test_labels_are_taken_off_as_they_are_spelled(hub: GitHub, tickets: GitHubTracker):

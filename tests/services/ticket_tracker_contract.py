@@ -158,6 +158,14 @@ class TicketTrackerContract:
         with pytest.raises(NeedsAttention):
             await ASKS[ask](board.tracker, ticket)
 
+    async def test_webhooks_that_our_account_may_not_see_are_unknown_and_trouble_is_raised(self, board: Board):
+        await read(board, board.open("bug"))
+        board.answer_next_with(403)
+        assert await board.tracker.webhooks() is None
+        board.answer_next_with(500)
+        with pytest.raises(RetryLater):
+            await board.tracker.webhooks()
+
     async def test_labels_are_swapped_and_all_others_stay(self, board: Board, clock: HandClock):
         ticket = await read(board, board.open("bug", "harken:pending", *self.odd_labels))
         clock.advance(5)

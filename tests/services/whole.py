@@ -11,9 +11,9 @@ from typing import Any
 from harken.app import App
 from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
+from harken.clock import Clock
 from harken.config.loaded import Loaded
 from harken.operate.configuration import load_directory
-from harken.testing import VirtualClock
 from harken.timings import Timings
 
 
@@ -28,7 +28,7 @@ def write(directory: Path, main: str, **workflows: str) -> None:
 @asynccontextmanager
 async def running(
     directory: Path,
-    clock: VirtualClock,
+    clock: Clock,
     environ: Mapping[str, str] | None = None,
     *,
     timings: Timings = Timings(),
@@ -39,7 +39,7 @@ async def running(
 
 
 @asynccontextmanager
-async def started(loaded: Loaded, clock: VirtualClock, *, timings: Timings = Timings()) -> AsyncIterator[App]:
+async def started(loaded: Loaded, clock: Clock, *, timings: Timings = Timings()) -> AsyncIterator[App]:
     """The same, of what has been loaded already."""
     assert [str(finding) for finding in loaded.findings] == []
     store = SqliteStore.at(loaded.directory / "harken.db", clock, inline=True)

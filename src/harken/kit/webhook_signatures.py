@@ -9,26 +9,82 @@ from __future__ import annotations
 import binascii
 import hmac
 from base64 import b64decode
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from harken.errors import Unauthorized
 from harken.source import Request
 
-__all__ = ["SIGNING_TOKEN", "check_basic", "check_hub_signature", "check_standard_webhook", "check_token"]
+__all__ = [
+    "BASIC_SAMPLE",
+    "BEARER_SAMPLE",
+    "TOLERANCE",
+    "check_age",
+    "check_any",
+    "check_basic",
+    "check_bearer",
+    "check_hex_signature",
+    "check_hub_signature",
+    "check_signature_list",
+    "check_token",
+    "hex_signature",
+]
 
-SIGNING_TOKEN = "whsec_"
-"""How the secrets of Standard Webhooks begin; the key itself follows in base64."""
+BEARER_SAMPLE = {"Authorization": "Bearer $SECRET"}
+BASIC_SAMPLE = {"Authorization": "Basic $SECRET"}
+"""The headers of a sample, in which the secret stands for itself."""
+
 TOLERANCE = 300.0
-"""Seconds that the signed time of a Standard Webhook may be off: an older request is a repeated one."""
-# more signatures than any rotation of keys has
+"""Seconds that a signed time may be off."""
+# more signatures than any change of keys has
 MAX_SIGNATURES = 20
+
+
+def check_any(check: Callable[[str], None], secrets: Sequence[str]) -> None:
+    """Check with each secret, as there are two while one replaces the other; the last one says what is wrong."""
+    refused = Unauthorized("there is no secret to verify it with")
+    for secret in secrets:
+        try:
+            return check(secret)
+        except Unauthorized as error:
+            refused = error
+    raise refused
 
 
 def check_hub_signature(request: Request, header: str, secret: str) -> None:
     """`sha256=<hex>` of the body, as GitHub and Jira send it. SHA-1 does not count, even if it is right."""
-    given = request.headers.get(header, "")
-    expected = f"sha256={hmac.digest(_key(secret), request.body, 'sha256').hex()}"
-    _compare(header, secret, expected.encode(), given)
+    check_hex_signature(request, header, secret, prefix="sha256=")
+
+
+def hex_signature(secret: str, signed: bytes) -> str:
+    return hmac.digest(_key(secret), signed, "sha256").hex()
+
+
+def check_hex_signature(
+    request: Request, header: str, secret: str, *, prefix: str = "", signed: bytes | None = None
+) -> None:
+    """HMAC-SHA256 in hex after a prefix; of the body, or of what else was signed."""
+    expected = prefix + hex_signature(secret, request.body if signed is None else signed)
+    _compare(header, secret, expected.encode(), request.headers.get(header, ""))
+
+
+def check_signature_list(
+    request: Request, header: str, secret: str, *, prefix: str, signed: bytes | None = None
+) -> None:
+    """One of the `<prefix><hex>` in a list with commas; there are several while the sender changes its key."""
+    expected = (prefix + hex_signature(secret, request.body if signed is None else signed)).encode()
+    given = request.headers.get(header, "").encode("latin-1", "backslashreplace")
+    sent = [one.strip() for one in given.split(b",")[:MAX_SIGNATURES]]
+    if not any([hmac.compare_digest(expected, one) for one in sent]) or not _key(secret):
+        raise _unauthorized(header, given)
+
+
+def check_age(stamp: str, header: str, now: datetime, tolerance: float = TOLERANCE) -> None:
+    """The seconds in a header that is signed: an old time is that of a repeated request."""
+    if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12):
+        raise Unauthorized(f"the time in {header} is {'not one' if stamp else 'missing'}")
+    if abs(now.timestamp() - int(stamp)) > tolerance:
+        raise Unauthorized(f"the time in {header} is too far from now")
 
 
 def check_token(request: Request, header: str, secret: str) -> None:
@@ -36,9 +92,17 @@ def check_token(request: Request, header: str, secret: str) -> None:
     _compare(header, secret, _key(secret), request.headers.get(header, ""))
 
 
-def check_basic(request: Request, secret: str) -> None:
+def check_bearer(request: Request, secret: str) -> None:
+    """The secret is in `Authorization: Bearer`."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    given = token.strip().encode("latin-1", "backslashreplace") if scheme.lower() == "bearer" else b""
+    if not hmac.compare_digest(given, _key(secret)) or not _key(secret):
+        raise _unauthorized("authorization", given)
+
+
+def check_basic(request: Request, secret: str, header: str = "authorization") -> None:
     """HTTP Basic; the secret is the password, whoever the user is, or `user:password`."""
-    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    scheme, _, encoded = request.headers.get(header, "").partition(" ")
     try:
         given = b64decode(encoded.strip(), validate=True) if scheme.lower() == "basic" else b""
     except (binascii.Error, ValueError):
@@ -46,46 +110,7 @@ def check_basic(request: Request, secret: str) -> None:
     key, (_, colon, password) = _key(secret), given.partition(b":")
     right = hmac.compare_digest(given, key) | hmac.compare_digest(password, key)
     if not (key and colon and right):
-        raise _unauthorized("authorization", given)
-
-
-def check_standard_webhook(request: Request, secret: str, now: datetime) -> None:
-    """webhook-signature over id, time and body; several signatures are sent while the key is being changed.
-
-    https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
-    """
-    headers = request.headers
-    id, stamp, given = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
-    if not (id and stamp and given):
-        raise Unauthorized("the signature is missing: webhook-id, webhook-timestamp and webhook-signature are needed")
-    if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12):
-        raise Unauthorized("the time in webhook-timestamp is not one")
-    if abs(now.timestamp() - int(stamp)) > TOLERANCE:
-        raise Unauthorized("the time in webhook-timestamp is too far from now")
-    key = _signing_key(secret)
-    signed = b".".join((id.encode("latin-1", "backslashreplace"), stamp.encode(), request.body))
-    expected = hmac.digest(key, signed, "sha256")
-    if not any([hmac.compare_digest(expected, one) for one in _versions(given)]) or not key:
-        raise Unauthorized("the signature in webhook-signature is wrong")
-
-
-def _versions(header: str) -> list[bytes]:
-    """The signatures of version 1; others are of keys that we do not have."""
-    found = []
-    for one in header.split(" ")[:MAX_SIGNATURES]:
-        version, _, encoded = one.partition(",")
-        try:
-            found += [b64decode(encoded, validate=True)] if version == "v1" else []
-        except (binascii.Error, ValueError):
-            continue
-    return found
-
-
-def _signing_key(secret: str) -> bytes:
-    try:
-        return b64decode(_key(secret).removeprefix(SIGNING_TOKEN.encode()), validate=True)
-    except (binascii.Error, ValueError):
-        raise Unauthorized("the signing token in the configuration is not one, so nothing can be verified") from None
+        raise _unauthorized(header, given)
 
 
 def _key(secret: str) -> bytes:

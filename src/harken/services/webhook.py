@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import binascii
 import hmac
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from hashlib import blake2b, sha256
+from hashlib import blake2b, sha1, sha256, sha512
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
-from pydantic import Field, HttpUrl, SecretStr, ValidationError, model_validator
+from pydantic import AliasChoices, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 
 from harken.errors import Malformed, NeedsAttention, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
 from harken.kit import AccountModel, QueryModel
+from harken.kit.cloud_events import STRUCTURED, cloud_events
 from harken.kit.fields import instant, text_of
+from harken.kit.standard_webhooks import StandardWebhooks, signed_headers
+from harken.kit.webhook_receiver import schema_check
+from harken.kit.webhook_signatures import check_any, check_basic
 from harken.language.paths import lookup
-from harken.source import Host, Message, Plugin, Request
+from harken.source import Host, Message, Plugin, Request, Sample
 
 __all__ = ["Incoming", "IncomingQuery", "Outgoing", "OutgoingQuery", "plugin"]
 
-_HEX, _BASE64, _BLOCK = 64, 44, 64
+_HEX, _BASE64 = 64, 44
+_HASHES = {"sha256": sha256, "sha512": sha512, "sha1": sha1}
+_HEADERS = {"api_key": "X-Api-Key", "basic": "Authorization", "standard_webhooks": "webhook-signature"}
+_FIELDS = {"id_header", "id_field", "type", "type_header", "type_field", "subject_field", "time_field"}
+_SIGNED = "{timestamp}.{body}"
 _decode = msgspec.json.Decoder().decode
 _Secrets = SecretStr | list[SecretStr]
 
@@ -36,11 +44,19 @@ _Secrets = SecretStr | list[SecretStr]
 class IncomingQuery(QueryModel):
     """How a sender proves who it is, and where its events have their id, type, subject and time."""
 
-    scheme: Literal["hmac", "api_key", "none"] = Field("hmac", description="how requests prove where they come from")
+    scheme: Literal["hmac", "api_key", "basic", "standard_webhooks", "none"] = Field(
+        "hmac", description="how requests prove where they come from"
+    )
     secret: _Secrets = Field(default_factory=list, description="shared secret; a list while it is being rotated")
     allow_unsigned: bool = Field(False, description="needed for scheme: none, since anybody can then send events")
     header: str = Field("", description="header of the signature (X-Signature-256) or of the key (X-Api-Key)")
-    timestamp_header: str = Field("", description="header with the time that is signed as `<time>.<body>`")
+    algorithm: Literal["sha256", "sha512", "sha1"] = Field("sha256", description="hash of the signature (hmac)")
+    encoding: Literal["auto", "hex", "base64"] = Field("auto", description="how the signature is written (hmac)")
+    prefix: str | None = Field(
+        None, description="what stands before the signature, such as `v1=`; else `sha256=`, if any"
+    )
+    timestamp_header: str = Field("", description="header with the time, which is signed with the body")
+    signed: str = Field(_SIGNED, description="what is signed where there is a time: text with {timestamp} and {body}")
     tolerance: float = Field(300.0, gt=0, description="seconds that a signed time may be off")
     id_header: str = Field("X-Event-Id", description="header that names the event; the same id is the same event")
     id_field: str = Field("", description="dotted path of the id in the body; wins over the header")
@@ -49,7 +65,21 @@ class IncomingQuery(QueryModel):
     type_field: str = Field("", description="dotted path of the type in the body")
     subject_field: str = Field("", description="dotted path of what the event is about; else its id")
     time_field: str = Field("", description="dotted path of when it happened: RFC 3339, or epoch seconds or ms")
+    format: Literal["json", "cloudevents"] = Field("json", description="what is sent: any JSON or form, or CloudEvents")
     max_bytes: int = Field(1_000_000, gt=0, description="largest body that is accepted")
+    max_per_minute: int = Field(0, ge=0, description="most requests a minute that are taken; 0 for any number")
+
+    payload_schema: dict[str, Any] | None = Field(
+        None,
+        validation_alias=AliasChoices("schema", "payload_schema"),
+        description="JSON Schema of the payload; one that does not fit is refused",
+    )
+
+    @field_validator("payload_schema")
+    @classmethod
+    def _is_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        schema_check(value)
+        return value
 
     @model_validator(mode="after")
     def _can_be_verified(self) -> IncomingQuery:
@@ -59,9 +89,26 @@ class IncomingQuery(QueryModel):
         elif not (_keys(self.secret) and all(key.strip() for key in _keys(self.secret))):
             unsigned = ", or write scheme: none to take unsigned ones" if self.allow_unsigned else ""
             raise ValueError(f"scheme: {self.scheme} needs a secret that is not empty{unsigned}")
-        if self.timestamp_header and self.scheme != "hmac":
-            raise ValueError("timestamp_header works only with scheme: hmac, which signs it")
+        if self.scheme == "standard_webhooks":
+            StandardWebhooks([key.decode() for key in _keys(self.secret)])
+        self._check_form()
+        said = self._changed(_FIELDS) if self.format == "cloudevents" else ()
+        if said:
+            raise ValueError(f"{', '.join(sorted(said))}: a CloudEvent says itself where this is")
         return self
+
+    def _changed(self, names: set[str]) -> set[str]:
+        """Which of the fields are not at their default; a query that was stored has all of them."""
+        return {name for name in names if getattr(self, name) != type(self).model_fields[name].default}
+
+    def _check_form(self) -> None:
+        wanted = self._changed({"timestamp_header", "algorithm", "encoding", "prefix", "signed"})
+        if self.scheme != "hmac" and wanted:
+            raise ValueError(f"{', '.join(sorted(wanted))}: only scheme: hmac has this")
+        if "signed" in wanted and not self.timestamp_header:
+            raise ValueError("signed needs timestamp_header")
+        if any(self.signed.count(part) != 1 for part in ("{timestamp}", "{body}")):
+            raise ValueError("signed must contain {timestamp} and {body}, each once")
 
 
 class Incoming:
@@ -70,23 +117,45 @@ class Incoming:
     def __init__(self, query: IncomingQuery) -> None:
         self._query = query
         self._keys = _keys(query.secret)
-        self._signers = [_signer(key) for key in self._keys]
-        self._header = (query.header or ("X-Api-Key" if query.scheme == "api_key" else "X-Signature-256")).lower()
+        self._texts = [key.decode() for key in self._keys]
+        self._signers = [_signer(key, query.algorithm) for key in self._keys]
+        self._header = (query.header or _HEADERS.get(query.scheme, "X-Signature-256")).lower()
         self._timestamp_header = query.timestamp_header.lower()
         self._id_header, self._type_header = query.id_header.lower(), query.type_header.lower()
-        checks = {"hmac": self._check_hmac, "api_key": self._check_key, "none": _accept_unsigned}
-        self._check: Callable[[Request], None] = checks[query.scheme]
+        self._parse = _parser(query)
+        self._around = _pieces(query.signed)
+        self._check = self._proof(query)
         self.max_bytes = query.max_bytes
+        self.max_per_minute = query.max_per_minute
+        standard = query.scheme == "standard_webhooks"
+        self._id_header = "webhook-id" if standard else self._id_header
+        self._type_field = query.type_field or ("type" if standard else "")
+        self._time_field = query.time_field or ("timestamp" if standard else "")
         self._has_default_fields = not (
-            query.subject_field or query.time_field or query.type_header or query.type_field
+            query.subject_field or self._time_field or query.type_header or self._type_field
         )
         self._type = query.type
+        self._sends_cloud_events = query.format == "cloudevents"
+
+    def _proof(self, query: IncomingQuery) -> Callable[[Request], None]:
+        if query.scheme == "standard_webhooks":
+            standard = StandardWebhooks(self._texts, query.tolerance)
+            return lambda request: standard.check(request, request.received_at)
+        checks = {
+            "hmac": self._check_hmac,
+            "api_key": self._check_key,
+            "basic": self._check_basic,
+            "none": _accept_unsigned,
+        }
+        return checks[query.scheme]
 
     async def receive(self, request: Request) -> list[Event]:
         body = request.body
         if len(body) > self.max_bytes:
             raise Malformed(f"the body is larger than {self.max_bytes:,} bytes")
         self._check(request)
+        if self._sends_cloud_events:
+            return cloud_events(request)
         try:
             data = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -106,10 +175,10 @@ class Incoming:
             subject=about or key,
             # several events may have the same subject: their ids tell them apart
             state=key if about else None,
-            type=kind or (text_of(data, query.type_field) if query.type_field else None) or query.type,
+            type=kind or (text_of(data, self._type_field) if self._type_field else None) or query.type,
             data=data,
             key=key,
-            occurred_at=instant(lookup(data, query.time_field)) if query.time_field else None,
+            occurred_at=instant(lookup(data, self._time_field)) if self._time_field else None,
             raw=raw,
         )
 
@@ -123,12 +192,12 @@ class Incoming:
         return request.headers.get(self._id_header) or blake2b(request.body, digest_size=16).hexdigest()
 
     def _check_hmac(self, request: Request) -> None:
-        given = _signature(request.headers.get(self._header, ""))
+        given = self._parse(request.headers.get(self._header, ""))
         signed = request.body
         if self._timestamp_header:
             stamp = request.headers.get(self._timestamp_header, "")
             self._check_age(stamp, request.received_at)
-            signed = stamp.encode() + b"." + signed
+            signed = self._around(stamp.encode("latin-1", "backslashreplace"), signed)
         for sign in self._signers:
             if hmac.compare_digest(sign(signed), given):
                 return
@@ -144,12 +213,31 @@ class Incoming:
         if not any([hmac.compare_digest(key, given) for key in self._keys]):
             raise Unauthorized(f"the key in {self._header} is {'wrong' if given else 'missing'}")
 
+    def _check_basic(self, request: Request) -> None:
+        check_any(lambda key: check_basic(request, key, self._header), self._texts)
 
-def _signer(key: bytes) -> Callable[[bytes], bytes]:
-    """HMAC-SHA256 with the key's blocks hashed in advance; hmac.digest would repeat that, and release the GIL."""
-    block = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
-    inner = sha256(bytes(byte ^ 0x36 for byte in block))
-    outer = sha256(bytes(byte ^ 0x5C for byte in block))
+
+class CheckedIncoming(Incoming):
+    """Takes only what fits the schema of the query; apart, as most webhooks have none."""
+
+    def __init__(self, query: IncomingQuery) -> None:
+        super().__init__(query)
+        self._check_schema = schema_check(query.payload_schema)
+
+    async def receive(self, request: Request) -> list[Event]:
+        events = await super().receive(request)
+        if self._check_schema is not None:
+            self._check_schema(events)
+        return events
+
+
+def _signer(key: bytes, algorithm: str) -> Callable[[bytes], bytes]:
+    """HMAC with the key's blocks hashed in advance; hmac.digest would repeat that, and release the GIL."""
+    hashed = _HASHES[algorithm]
+    size = hashed().block_size
+    block = (hashed(key).digest() if len(key) > size else key).ljust(size, b"\0")
+    inner = hashed(bytes(byte ^ 0x36 for byte in block))
+    outer = hashed(bytes(byte ^ 0x5C for byte in block))
 
     def sign(message: bytes) -> bytes:
         first, second = inner.copy(), outer.copy()
@@ -158,6 +246,45 @@ def _signer(key: bytes) -> Callable[[bytes], bytes]:
         return second.digest()
 
     return sign
+
+
+def sample(query: IncomingQuery, now: datetime) -> Sample:
+    """A request that the query accepts."""
+    id = f"sample-{int(now.timestamp() * 1e6)}"
+    if query.format == "cloudevents":
+        kind, content = STRUCTURED, {"specversion": "1.0", "id": id, "source": "/harken", "type": "sample"}
+    else:
+        kind, content = "application/json", _nested(query.id_field, id) if query.id_field else {"sample": id}
+    body = msgspec.json.encode(content)
+    named = {} if query.id_field or query.format == "cloudevents" else {query.id_header: id}
+    return Sample(headers={"Content-Type": kind, **named, **_sign(query, body, now)}, body=body)
+
+
+def _nested(path: str, value: str) -> dict[str, Any]:
+    found: Any = value
+    for name in reversed(path.split(".")):
+        found = {name: found}
+    return dict(found)
+
+
+def _sign(query: IncomingQuery, body: bytes, now: datetime) -> Mapping[str, str]:
+    """The headers that prove a body. A secret that is sent itself is not shown."""
+    if query.scheme == "none":
+        return {}
+    if query.scheme == "basic":
+        return {query.header or "Authorization": "Basic $SECRET"}
+    if query.scheme == "api_key":
+        header = query.header or _HEADERS["api_key"]
+        return {header: "Bearer $SECRET" if header.lower() == "authorization" else "$SECRET"}
+    key = _keys(query.secret)[0]
+    if query.scheme == "standard_webhooks":
+        return signed_headers(key.decode(), body, now)
+    stamp = str(int(now.timestamp()))
+    timed = {query.timestamp_header: stamp} if query.timestamp_header else {}
+    digest = _signer(key, query.algorithm)(_pieces(query.signed)(stamp.encode(), body) if timed else body)
+    text = b64encode(digest).decode() if query.encoding == "base64" else digest.hex()
+    prefix = f"{query.algorithm}=" if query.prefix is None else query.prefix
+    return {**timed, query.header or "X-Signature-256": prefix + text}
 
 
 class OutgoingQuery(AccountModel):
@@ -234,6 +361,43 @@ def _keys(secret: _Secrets) -> list[bytes]:
     return [one.get_secret_value().rstrip("\r\n").encode() for one in given]
 
 
+def _pieces(signed: str) -> Callable[[bytes, bytes], bytes]:
+    """What joins the time and the body to what is signed."""
+    before, rest = signed.split("{timestamp}")
+    if "{body}" in before:
+        before, between = before.split("{body}")
+        first, second, third = before.encode(), between.encode(), rest.encode()
+        return lambda stamp, body: b"".join((first, body, second, stamp, third))
+    between, after = rest.split("{body}")
+    first, second, third = before.encode(), between.encode(), after.encode()
+    return lambda stamp, body: b"".join((first, stamp, second, body, third))
+
+
+def _parser(query: IncomingQuery) -> Callable[[str], bytes]:
+    """What finds the bytes of a signature in its header; empty bytes if there is none."""
+    if query.algorithm == "sha256" and query.encoding == "auto" and query.prefix is None:
+        return _signature
+    size = _HASHES[query.algorithm]().digest_size
+    optional, required = (f"{query.algorithm}=", "") if query.prefix is None else ("", query.prefix)
+
+    def parse(text: str) -> bytes:
+        if not text.startswith(required):
+            return b""
+        return _decode_signature(text[len(required) :].removeprefix(optional), size, query.encoding)
+
+    return parse
+
+
+def _decode_signature(text: str, size: int, encoding: str) -> bytes:
+    try:
+        if encoding != "base64" and len(text) == 2 * size:
+            return bytes.fromhex(text)
+        found = b64decode(text, validate=True) if encoding != "hex" else b""
+    except (ValueError, binascii.Error):
+        return b""
+    return found if len(found) == size else b""
+
+
 def _signature(text: str) -> bytes:
     """The bytes of `sha256=<hex>`, plain hex or base64; empty if it is none of them."""
     text = text.removeprefix("sha256=")
@@ -263,7 +427,7 @@ def _form(request: Request) -> Any:
 
 
 def _webhook(query: IncomingQuery, account: object, host: Host) -> Incoming:
-    return Incoming(query)
+    return Incoming(query) if query.payload_schema is None else CheckedIncoming(query)
 
 
 def _destination(query: object, account: OutgoingQuery | None, host: Host) -> Outgoing:
@@ -277,6 +441,7 @@ plugin = Plugin(
     account=OutgoingQuery,
     webhook_query=IncomingQuery,
     webhook=_webhook,
+    webhook_sample=sample,
     destination=_destination,
     identity="change",
     first="deliver",

@@ -11,6 +11,7 @@ from datetime import datetime
 from harken.event import Event
 from harken.kit.changed_lists import ListCursor, Page
 from harken.kit.tracker import History, TrackerSource
+from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import Account, Api
 from harken.services.azure_devops.check import check, whoami
@@ -26,6 +27,7 @@ from harken.services.azure_devops.event import (
 )
 from harken.services.azure_devops.notices import WorkItemNotices
 from harken.services.azure_devops.query import Query
+from harken.services.azure_devops.receiver import receiver, sample
 from harken.services.azure_devops.slices import find_slice, read_items
 from harken.services.azure_devops.tracker import make_tracker
 from harken.source import Delivery, Host, Plugin
@@ -81,6 +83,9 @@ plugin = Plugin(
     summary="Azure DevOps work items: new, tagged, assigned or in a state",
     docs="reference/services/azure_devops.md",
     account=Account,
+    webhook_query=ReceiverQuery,
+    webhook=receiver,
+    webhook_sample=sample,
     query=Query,
     source=source,
     actions=ACTIONS,

@@ -17,6 +17,7 @@ import msgspec
 from harken.errors import Misconfigured, NeedsAttention, Refused, RetryLater
 from harken.http import Reply
 from harken.kit.fields import instant, list_of, text_of
+from harken.rate_limit import is_rate_limited
 from harken.services.azure_devops.api import MAX_ITEMS, Account, Api, TooManyItems, check_name, error_detail
 from harken.services.azure_devops.changes import Patch, change_item, find_tag, set_field, set_tags, state_of
 from harken.services.azure_devops.check import whoami
@@ -24,8 +25,9 @@ from harken.services.azure_devops.event import Item, item_of, new_value, tags_of
 from harken.services.azure_devops.query import has_any_tag, none_of, whole_query
 from harken.services.azure_devops.slices import find_slice, read_items
 from harken.services.azure_devops.text import html_of, plain_text
+from harken.services.azure_devops.webhooks import is_of_project, webhook_of
 from harken.source import Host
-from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage
+from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 
 __all__ = ["LARGEST_NUMBER", "WorkItemTracker", "actor_of", "make_tracker"]
 
@@ -143,6 +145,23 @@ class WorkItemTracker:
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         """Do nothing: a tag comes into being when it is first set."""
         return ()
+
+    async def webhooks(self) -> Sequence[Webhook] | None:
+        """The subscriptions of service hooks about work items, one for each kind of event."""
+        params = {"publisherId": "tfs", "consumerId": "webHooks"}
+        reply = await self._api.get(self._api.url("_apis", "hooks", "subscriptions"), params)
+        if reply.status in (401, 403, 404) and not is_rate_limited(reply.status, reply.headers):
+            # to see them is a permission of its own
+            return None
+        found = self._api.expect_list(reply, "the service hooks", key="value")
+        project = await self._api.get(self._api.url("_apis", "projects", self._project))
+        id = text_of(self._api.expect_object(project), "id") or "" if project.status == 200 else ""
+        hooks = [webhook_of(one) for one in found if is_of_project(one, id)]
+        return [hook for hook in hooks if hook is not None]
+
+    async def revive_webhook(self, webhook: Webhook) -> bool:
+        """Its answers leave the password out, so writing a subscription back could lose it."""
+        return False
 
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:
         found: list[Comment] = []

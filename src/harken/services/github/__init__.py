@@ -11,6 +11,7 @@ from functools import partial
 from harken.kit.changed_lists import ListCursor
 from harken.kit.json_api import Params
 from harken.kit.tracker import IssueTracker, TrackerSource
+from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
@@ -26,6 +27,7 @@ from harken.services.github.event import (
 )
 from harken.services.github.notices import GitHubNotices
 from harken.services.github.query import Query
+from harken.services.github.receiver import receiver, sample
 from harken.services.github.tracker import GitHubTracker
 from harken.source import Delivery, Host, Plugin
 
@@ -66,6 +68,9 @@ plugin = Plugin(
     summary="GitHub issues and pull requests: new, labelled, assigned or closed",
     docs="reference/services/github.md",
     account=Account,
+    webhook_query=ReceiverQuery,
+    webhook=receiver,
+    webhook_sample=sample,
     query=Query,
     source=source,
     actions=ACTIONS,

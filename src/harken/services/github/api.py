@@ -118,10 +118,11 @@ class Api(JsonApi):
             follow_redirects=follow_redirects,
         )
 
-    async def send(self, method: str, where: str, **options: Any) -> Reply:
+    async def send(self, method: str, where: str, *, repository: str = "", **options: Any) -> Reply:
+        """Send one request. `repository`: whose token an app needs for it, where the address does not say that."""
         if self.tokens is None:
             return await super().send(method, where, **options)
-        repository = repository_in(where.removeprefix(self.base_url))
+        repository = repository_in(where.removeprefix(self.base_url)) or repository
         token = await self.tokens.get(self.host, repository)
         reply = await self._send_as(token, method, where, options)
         if reply.status == 401 and token:

@@ -93,6 +93,12 @@ class App:
         api = self._api(host)
         return api.expect_object(await api.get("/app"), "the app")
 
+    async def read_webhook(self, host: Host) -> dict[str, Any] | None:
+        """The configuration of the app's webhook; None if it has none."""
+        api = self._api(host)
+        reply = await api.get("/app/hook/config")
+        return None if reply.status == 404 else api.expect_object(reply, "the webhook of the app")
+
     async def make_code_token(self, host: Host, name: str) -> str:
         """A token for the code of a repository (`owner/name`), made anew each time, since git is used seldom."""
         answer, reply = await self.make_token(host, f"repos/{name}", CODE_PERMISSIONS)

@@ -25,6 +25,7 @@ __all__ = [
     "IssueFilter",
     "event_of",
     "filter_of",
+    "is_pull",
     "issue_of",
     "matched_at",
     "matches",
@@ -64,7 +65,7 @@ def filter_of(query: Query, identity: Identity) -> IssueFilter:
 def issue_of(item: Any, repo: str) -> Issue:
     """Read one item of the listing."""
     item = item if isinstance(item, dict) else {"value": item}
-    pull = _is_pull(item)
+    pull = is_pull(item)
     reopened = None if pull or "state_reason" not in item else item["state_reason"] == "reopened"
     return Issue(
         id=text_of(item, "id") or digest_of_json(item),
@@ -151,13 +152,14 @@ def _data(item: Mapping[str, Any], repo: str) -> dict[str, Any]:
         "merged_at": text_of(pull, "merged_at"),
         "html_url": text_of(item, "html_url") or "",
         "repo": repo,
-        "is_pull_request": _is_pull(item),
+        "is_pull_request": is_pull(item),
         "draft": draft if isinstance(draft, bool) else False,
     }
 
 
-def _is_pull(item: Mapping[str, Any]) -> bool:
-    about = item.get("pull_request")
+def is_pull(item: Any) -> bool:
+    """Whether an item of the listing of issues is a pull request."""
+    about = item.get("pull_request") if isinstance(item, Mapping) else None
     # old servers send an object with empty fields for every issue
     return isinstance(about, Mapping) and any(about.values())
 

@@ -15,7 +15,8 @@ from harken.kit.fields import instant, text_of
 from harken.kit.webhook_body import object_in
 from harken.kit.webhook_signatures import check_hub_signature
 from harken.services.github.api import Account, repo_name
-from harken.services.github.ticket import comment_of, is_pull, label_names, ticket_of
+from harken.services.github.event import is_pull
+from harken.services.github.ticket import comment_of, label_names, ticket_of
 from harken.source import Request
 from harken.ticket import Comment, Notice
 

@@ -27,7 +27,6 @@ __all__ = [
     "change_of",
     "comes_from",
     "comment_of",
-    "is_pull",
     "label_names",
     "may_be_of_a_form",
     "ticket_of",
@@ -66,11 +65,8 @@ def ticket_of(item: Any, repo: str) -> Ticket:
         created_at=issue.created_at,
         updated_at=issue.updated_at,
         version=issue.data["updated_at"] or "",
+        handle=text_of(item, "node_id") or "",
     )
-
-
-def is_pull(item: Any) -> bool:
-    return issue_of(item, "").pull
 
 
 def label_names(labels: Iterable[Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 https://docs.github.com/en/rest/issues/issues
 https://docs.github.com/en/rest/issues/labels
+https://docs.github.com/en/graphql/reference/mutations#addlabelstolabelable
 https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
 https://docs.github.com/en/rest/pulls/pulls
 """
@@ -12,20 +13,24 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec.structs import replace
 
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
-from harken.http import Reply
+from harken.http import Reply, Validators
 from harken.http.redirects import REDIRECTS
+from harken.kit.conditional import expect_answer
 from harken.kit.fields import folded_text, instant, list_of, text_of
 from harken.kit.json_api import join_url
 from harken.kit.query_fields import label_name, unique_names
 from harken.services.github.actions import LONGEST
 from harken.services.github.api import Account, Api, repo_name
-from harken.services.github.app import InstallationTokens, repository_in
+from harken.services.github.app import App, InstallationTokens, repository_in
+from harken.services.github.event import is_pull
+from harken.services.github.label_swap import COLOUR, WRITE_GAP, LabelSwap
+from harken.services.github.pages import KeptPage, KeptPages, Params, changed_since
 from harken.services.github.ticket import (
     access_in,
     actor_at,
@@ -33,22 +38,20 @@ from harken.services.github.ticket import (
     change_of,
     comes_from,
     comment_of,
-    is_pull,
     label_names,
     may_be_of_a_form,
     ticket_of,
 )
+from harken.services.github.webhooks import webhook_of, webhook_of_app
 from harken.source import Host
-from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage
+from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 
 __all__ = ["GitHubTracker"]
 
 MAX_PAGES = 50
 LONGEST_TITLE = 256
-COLOUR = "ededed"
 
-_Params: TypeAlias = Sequence[tuple[str, str | int]]
-_ORDER: _Params = (("sort", "updated"), ("direction", "asc"), ("per_page", 100))
+_ORDER: Params = (("sort", "updated"), ("direction", "asc"), ("per_page", 100))
 _FILTERS = frozenset({"state", "labels", "sort", "direction", "per_page"})
 _STATUSES: Mapping[str, Mapping[str, str]] = {
     "open": {"state": "open"},
@@ -67,6 +70,8 @@ class GitHubTracker:
         self._project = _checked_repo(project)
         self._api = Api(account, host)
         self._direct = Api(account, host, follow_redirects=False)
+        self._kept = KeptPages()
+        self._label_swap = LabelSwap(self._api, self._project)
 
     async def list_labelled(self, labels: Sequence[str], *, closed: bool, page: str | None = None) -> TicketPage:
         """One list per label, as GitHub's filter wants all of several: a ticket with two of them is listed twice."""
@@ -74,17 +79,22 @@ class GitHubTracker:
         index, query = _parse_page(page)
         if index >= len(names):
             return TicketPage(tickets=())
-        first: _Params = [("state", "all" if closed else "open"), ("labels", names[index]), *_ORDER]
-        tickets, following = await self._read_page(query or first)
-        if following is not None:
-            return TicketPage(tickets=tickets, next=_format_page(index, following))
-        return TicketPage(tickets=tickets, next=_format_page(index + 1) if index + 1 < len(names) else None)
+        first: Params = [("state", "all" if closed else "open"), ("labels", names[index]), *_ORDER]
+        read, _ = await self._read_page(query or first)
+        if read.following is not None:
+            return TicketPage(tickets=read.tickets, next=_format_page(index, read.following))
+        return TicketPage(tickets=read.tickets, next=_format_page(index + 1) if index + 1 < len(names) else None)
 
     async def list_changed(self, since: datetime, *, page: str | None = None) -> TicketPage:
         _, query = _parse_page(page)
-        first: _Params = [("state", "all"), *_ORDER, ("since", _second_before(since))]
-        tickets, following = await self._read_page(query or first)
-        return TicketPage(tickets=tickets, next=None if following is None else _format_page(0, following))
+        start = self._kept.start_of_changes(since)
+        first: Params = [("state", "all"), *_ORDER, ("since", _second_before(start))]
+        read, unchanged = await self._read_page(query or first)
+        if not query:
+            self._kept.keep_start(start, first)
+        # what is older was returned when it was read
+        tickets = changed_since(read.tickets, since - timedelta(seconds=1)) if unchanged else read.tickets
+        return TicketPage(tickets=tickets, next=None if read.following is None else _format_page(0, read.following))
 
     async def get(self, id: str) -> Ticket | None:
         """A pull request is no ticket, and one that was transferred to another repository is gone."""
@@ -160,17 +170,21 @@ class GitHubTracker:
         return actor
 
     async def swap_labels(self, ticket: Ticket, add: Sequence[str], remove: Sequence[str]) -> Ticket:
-        """One write for all that are added, then one for each that is there to be removed."""
+        """One write, with GraphQL. Without it one for all that are added, then one for each that is there to go."""
         for name in remove:
             # raises for one that cannot be part of an address, before anything is written
             self._url("labels", name)
         unwanted = {name.casefold() for name in remove} - {name.casefold() for name in add}
-        if add:
-            reply = await self._write("POST", ticket, "labels", json={"labels": list(add)})
-        else:
-            reply = await self._api.get(self._url("issues", ticket.number, "labels"), [("per_page", 100)])
-        labels = label_names(self._api.expect_list(reply))
+        labels = await self._label_swap.swap(
+            ticket, add, [name for name in ticket.labels if name.casefold() in unwanted]
+        )
+        if labels is None:
+            labels = await self._add_labels(ticket, add)
+        wrote = bool(add)
         for name in [label for label in labels if label.casefold() in unwanted]:
+            if wrote:
+                await self._api.host.clock.sleep(WRITE_GAP)
+            wrote = True
             reply = await self._write("DELETE", ticket, "labels", name)
             if reply.status == 404:
                 # somebody else removed it meanwhile; if the issue is gone, the read below says so
@@ -182,6 +196,14 @@ class GitHubTracker:
             return fresh
         # read from a copy that is behind, or changed since: our write counts, and any later version is news
         return replace(fresh, labels=tuple(labels), version=ticket.version, updated_at=ticket.updated_at)
+
+    async def _add_labels(self, ticket: Ticket, add: Sequence[str]) -> list[str]:
+        """Add labels, which are made if the repository does not have them. Returns those of the issue after that."""
+        if add:
+            reply = await self._write("POST", ticket, "labels", json={"labels": list(add)})
+        else:
+            reply = await self._api.get(self._url("issues", ticket.number, "labels"), [("per_page", 100)])
+        return label_names(self._api.expect_list(reply))
 
     async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
         first = await self._api.get(self._url("labels"), [("per_page", 100)])
@@ -199,9 +221,37 @@ class GitHubTracker:
             made.append(label)
         return made
 
+    async def webhooks(self) -> Sequence[Webhook] | None:
+        """Those of the repository and of its organization; with an app that of the app, too."""
+        owner, _, _ = self._project.partition("/")
+        lists = [await self._read_hooks(url) for url in (self._url("hooks"), self._api.url("orgs", owner, "hooks"))]
+        if self._api.tokens is not None:
+            lists.append(await self._read_hook_of_app(self._api.tokens.app))
+        read = [hooks for hooks in lists if hooks is not None]
+        return [hook for hooks in read for hook in hooks] if read else None
+
+    async def _read_hook_of_app(self, app: App) -> list[Webhook] | None:
+        config = await app.read_webhook(self._api.host)
+        if not text_of(config, "url"):
+            return None
+        return [webhook_of_app(config, await app.describe(self._api.host))]
+
+    async def _read_hooks(self, url: str) -> list[Webhook] | None:
+        """None if our token may not read them, or the owner is no organization: GitHub does not tell these apart."""
+        reply = await self._api.get(url, [("per_page", 100)])
+        if reply.status in (403, 404):
+            self._raise_limit(reply)
+            return None
+        hooks, _ = await self._api.read_list(reply, MAX_PAGES)
+        return [webhook_of(hook) for hook in hooks]
+
+    async def revive_webhook(self, webhook: Webhook) -> bool:
+        """GitHub stops none: whoever has switched it off had a reason."""
+        return False
+
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:
         """By when they were written: GitHub's own filter goes by the last edit."""
-        params: _Params = [("per_page", 100), *([("since", _second_before(since))] if since else [])]
+        params: Params = [("per_page", 100), *([("since", _second_before(since))] if since else [])]
         first = await self._api.get(self._url("issues", ticket.number, "comments"), params)
         items, complete = await self._api.read_list(first, MAX_PAGES)
         if not complete:
@@ -252,19 +302,30 @@ class GitHubTracker:
             raise NeedsAttention(message, fix="Check that both branches exist, and that commits are between them")
         return text_of(self._api.expect_object(reply), "html_url") or ""
 
-    async def _open_pull(self, repo: str, head: str, params: _Params) -> str | None:
+    async def _open_pull(self, repo: str, head: str, params: Params) -> str | None:
         first = await self._api.get(self._api.repo_url(repo, "pulls"), [("state", "open"), *params, ("per_page", 100)])
         pulls, _ = await self._api.read_list(first, MAX_PAGES)
         # compared again: GitHub ignores a filter that it does not understand
         return next((text_of(pull, "html_url") or "" for pull in pulls if comes_from(pull, head)), None)
 
-    async def _read_page(self, params: _Params) -> tuple[list[Ticket], _Params | None]:
-        """Read a page of issues; returns what to ask for next."""
-        reply = await self._api.get(self._url("issues"), params)
+    async def _read_page(self, params: Params) -> tuple[KeptPage, bool]:
+        """Read a page of issues. Returns it, and whether it is as it was read before."""
+        kept = self._kept.get(params)
+        conditional = kept.validators if kept is not None else None
+        reply = await self._api.get(self._url("issues"), params, conditional=conditional)
+        expect_answer(reply, conditional, self._api.name)
+        if kept is not None and reply.not_modified:
+            return kept, True
         items = self._api.expect_list(reply, f"the issues of {self._project}")
         linked = self._api.next_page(reply)
-        tickets = [self._ticket(item) for item in items if not is_pull(item)]
-        return tickets, None if linked is None else _next_params(params, items, linked)
+        page = KeptPage(
+            validators=Validators(etag=reply.headers.get("ETag")),
+            tickets=[self._ticket(item) for item in items if not is_pull(item)],
+            following=None if linked is None else _next_params(params, items, linked),
+            size=len(reply.body),
+        )
+        self._kept.put(params, page)
+        return page, False
 
     async def _write(self, method: str, ticket: Ticket, *path: str, json: Any = None) -> Reply:
         """Write to the issue. A redirect is followed into our repository under its new name, and into no other."""
@@ -316,17 +377,17 @@ def _checked_label(name: str) -> str:
         raise Misconfigured(f"issues with the label {name!r} cannot be listed: {error}") from None
 
 
-def _parse_page(page: str | None) -> tuple[int, _Params]:
+def _parse_page(page: str | None) -> tuple[int, Params]:
     """Which label, and which query: never an address, so that the token of the account goes nowhere else."""
     index, _, query = (page or "0?").partition("?")
     return int(index), parse_qsl(query)
 
 
-def _format_page(index: int, params: _Params = ()) -> str:
+def _format_page(index: int, params: Params = ()) -> str:
     return f"{index}?{urlencode(list(params))}"
 
 
-def _next_params(params: _Params, items: Sequence[Any], linked: str) -> _Params:
+def _next_params(params: Params, items: Sequence[Any], linked: str) -> Params:
     """Go on from the time of the last item, as a change during the read would shift page numbers.
 
     Only where a whole page changed in one second, GitHub's own link is followed."""

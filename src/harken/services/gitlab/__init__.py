@@ -12,12 +12,14 @@ from harken.kit.changed_lists import ListCursor
 from harken.kit.fields import rfc3339
 from harken.kit.json_api import Params
 from harken.kit.tracker import Issue, IssueTracker, TrackerSource
+from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
 from harken.services.gitlab.event import event_of, filter_of, histories, issue_of, matched_at, matches, read_history
 from harken.services.gitlab.notices import GitLabNotices
 from harken.services.gitlab.query import Query
+from harken.services.gitlab.receiver import receiver, sample
 from harken.services.gitlab.tracker import GitLabTracker
 from harken.source import Delivery, Host, Plugin
 
@@ -53,6 +55,9 @@ plugin = Plugin(
     summary="GitLab issues: new, labelled, assigned or closed",
     docs="reference/services/gitlab.md",
     account=Account,
+    webhook_query=ReceiverQuery,
+    webhook=receiver,
+    webhook_sample=sample,
     query=Query,
     source=source,
     actions=ACTIONS,

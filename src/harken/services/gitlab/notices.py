@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from harken.clock import Clock
 from harken.kit.fields import instant, text_of
+from harken.kit.standard_webhooks import SIGNING_TOKEN, check_standard_webhook
 from harken.kit.webhook_body import object_in
-from harken.kit.webhook_signatures import SIGNING_TOKEN, check_standard_webhook, check_token
+from harken.kit.webhook_signatures import check_token
 from harken.services.gitlab.api import Account, check_project
 from harken.services.gitlab.tracker import actor_of
 from harken.source import Request

@@ -23,8 +23,9 @@ from harken.kit.json_api import Params
 from harken.rate_limit import is_rate_limited
 from harken.services.gitlab.api import Account, Api, check_project
 from harken.services.gitlab.event import issue_of
+from harken.services.gitlab.webhooks import webhook_of
 from harken.source import Host
-from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage
+from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 
 __all__ = ["GitLabTracker", "actor_of"]
 
@@ -177,6 +178,27 @@ class GitLabTracker:
             self._api.check(reply)
             made.append(label)
         return made
+
+    async def webhooks(self) -> Sequence[Webhook] | None:
+        """Those of the project, which Maintainers see. Webhooks of groups above it are not among them."""
+        reply = await self._api.get(self._url("hooks"), [("per_page", PER_PAGE)])
+        if reply.status == 404:
+            await self._check_visible()
+        if reply.status == 404 or _is_forbidden(reply):
+            return None
+        hooks, _ = await self._api.read_list(reply, MAX_PAGES)
+        return [webhook_of(hook) for hook in hooks]
+
+    async def revive_webhook(self, webhook: Webhook) -> bool:
+        """A test is sent to it, about any issue; if that is answered with success, GitLab goes on with it."""
+        if not webhook.id.isdecimal():
+            return False
+        reply = await self._api.send("POST", self._url("hooks", webhook.id, "test", "issues_events"))
+        if reply.status in (404, 405, 422) or _is_forbidden(reply):
+            # an older GitLab, no issue to tell of, or an answer that is no success
+            return False
+        self._api.check(reply)
+        return True
 
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:
         """Notes but those that GitLab writes itself. Only with `since` all bots are known: authors are looked up."""

@@ -19,6 +19,7 @@ from harken.kit.cursor import dump_cursor
 from harken.kit.fields import text_of
 from harken.kit.gather import gather
 from harken.kit.json_api import server_time
+from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.jira.actions import ACTIONS
 from harken.services.jira.api import Account, Api, find_person
 from harken.services.jira.check import check, whoami
@@ -36,6 +37,7 @@ from harken.services.jira.event import (
 )
 from harken.services.jira.notices import JiraNotices
 from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
+from harken.services.jira.receiver import receiver, sample
 from harken.services.jira.search import listed_issues, search
 from harken.services.jira.tracker import Tracker
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
@@ -138,6 +140,9 @@ plugin = Plugin(
     summary="Jira issues, Cloud and Server / Data Center",
     docs="reference/services/jira.md",
     account=Account,
+    webhook_query=ReceiverQuery,
+    webhook=receiver,
+    webhook_sample=sample,
     query=Query,
     source=Issues,
     actions=ACTIONS,

@@ -27,8 +27,9 @@ from harken.services.jira.query import changed_jql, labelled_jql
 from harken.services.jira.search import listed_issues, search
 from harken.services.jira.text import document_of
 from harken.services.jira.ticket import FIELDS, comment_of, ticket_of
+from harken.services.jira.webhooks import PATHS, webhook_of
 from harken.source import Host
-from harken.ticket import Access, Actor, Comment, LabelChange, Ticket, TicketPage
+from harken.ticket import Access, Actor, Comment, LabelChange, Ticket, TicketPage, Webhook
 
 __all__ = ["Tracker"]
 
@@ -122,6 +123,19 @@ class Tracker:
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         """Return nothing: labels of Jira need no making."""
         return ()
+
+    async def webhooks(self) -> Sequence[Webhook] | None:
+        """Those of the whole Jira, which only its administrators see."""
+        for path in PATHS:
+            reply = await self._api.request("GET", path)
+            if reply.status in (401, 403, 404) and not is_rate_limited(reply.status, reply.headers):
+                continue
+            return [webhook_of(hook) for hook in self._api.expect_list(reply, "the webhooks")]
+        return None
+
+    async def revive_webhook(self, webhook: Webhook) -> bool:
+        """Jira stops none: an administrator has switched it off."""
+        return False
 
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:
         listed = await self._read_all(_path(ticket.id, "comment"), "comments", {"orderBy": "created"})

@@ -14,12 +14,14 @@ from harken.errors import RetryLater
 from harken.event import Event
 from harken.kit import dump_cursor
 from harken.kit.fields import describe
+from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api
 from harken.services.pagerduty.check import check, whoami
 from harken.services.pagerduty.cursor import LIMIT, Part, Place, next_place, page_params, remember_acknowledged, resume
 from harken.services.pagerduty.event import Criteria, Incident, event_of, incident_of
 from harken.services.pagerduty.query import Query
+from harken.services.pagerduty.receiver import receiver, sample
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Incidents", "Query", "check", "plugin", "whoami"]
@@ -84,6 +86,9 @@ plugin = Plugin(
     summary="PagerDuty incidents: on services and teams, or assigned to someone",
     docs="reference/services/pagerduty.md",
     account=Account,
+    webhook_query=ReceiverQuery,
+    webhook=receiver,
+    webhook_sample=sample,
     query=Query,
     source=Incidents,
     actions=ACTIONS,

@@ -15,6 +15,7 @@ import msgspec
 from harken.errors import RetryLater
 from harken.event import Event, Span
 from harken.kit import dump_cursor
+from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.slack.actions import PostParams, destination, post
 from harken.services.slack.api import (
     NOT_IN_CHANNEL,
@@ -53,6 +54,7 @@ from harken.services.slack.directory import (
 )
 from harken.services.slack.event import MessageFilter, MessageMapper
 from harken.services.slack.query import Query
+from harken.services.slack.receiver import receiver, sample
 from harken.source import Act, Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Conversations", "Query", "plugin"]
@@ -185,6 +187,9 @@ plugin = Plugin(
     summary="Messages and mentions in Slack",
     docs="reference/services/slack.md",
     account=Account,
+    webhook_query=ReceiverQuery,
+    webhook=receiver,
+    webhook_sample=sample,
     query=Query,
     source=Conversations,
     actions={"post": Act(params=PostParams, run=post)},

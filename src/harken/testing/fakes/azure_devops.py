@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from email.utils import format_datetime
 from math import ceil
 from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
 
 import msgspec
 from aiohttp import web
@@ -194,6 +195,10 @@ class WorkItem(msgspec.Struct, kw_only=True):
         return {"id": self.id, "rev": self.rev, "fields": wanted, "url": f"https://dev.azure.com/w/{self.id}"}
 
 
+def project_id(name: str) -> str:
+    return str(uuid5(NAMESPACE_DNS, name.lower()))
+
+
 class AzureDevOps(FakeServer):
     """Its methods change work items. `skew`: seconds its clock is ahead. `tokens` map to their scopes.
 
@@ -219,6 +224,8 @@ class AzureDevOps(FakeServer):
         self.repos = {"web": "5febef5a"}
         self.branches = {"main", "harken/1"}
         self.pull_requests: list[dict[str, Any]] = []
+        self.subscriptions: list[dict[str, Any]] = []
+        self.may_see_subscriptions = True
         self._limited_until = 0.0
 
     def now(self) -> datetime:
@@ -313,6 +320,8 @@ class AzureDevOps(FakeServer):
     def routes(self) -> Mapping[str, Handler]:
         return {
             ORG + "/_apis/connectionData": self._me,
+            ORG + "/_apis/hooks/subscriptions": self._subscriptions,
+            ORG + "/_apis/projects/{project}": self._project,
             ORG + WIT + "/workitems": self._list,
             ORG + WIT + "/workitems/{id}": self._one,
             ORG + WIT + "/workItems/{id}/updates": self._updates,
@@ -369,6 +378,32 @@ class AzureDevOps(FakeServer):
         properties = {"Account": {"$type": "System.String", "$value": "mia@acme.example"}}
         user = {"id": "7f1c", "providerDisplayName": "Mia Engel", "properties": properties}
         return json_reply({"authenticatedUser": user, "authorizedUser": user})
+
+    def subscribe(self, url: str, event: str, *, project: str = "Shop", status: str = "enabled") -> dict[str, Any]:
+        """Make a subscription of a service hook."""
+        made = {
+            "id": str(len(self.subscriptions) + 1),
+            "publisherId": "tfs",
+            "eventType": event,
+            "consumerId": "webHooks",
+            "consumerActionId": "httpRequest",
+            "status": status,
+            "publisherInputs": {"projectId": project_id(project)},
+            "consumerInputs": {"url": url, "basicAuthPassword": "********"},
+        }
+        self.subscriptions.append(made)
+        return made
+
+    async def _subscriptions(self, request: web.Request) -> web.Response:
+        if not self.may_see_subscriptions:
+            return _error(403, "AccessCheckException")
+        wanted = {name: request.query[name] for name in ("publisherId", "consumerId") if name in request.query}
+        found = [one for one in self.subscriptions if all(one[name] == value for name, value in wanted.items())]
+        return json_reply({"count": len(found), "value": found})
+
+    async def _project(self, request: web.Request) -> web.Response:
+        name = request.match_info["project"]
+        return json_reply({"id": project_id(name), "name": name})
 
     async def _wiql(self, request: web.Request) -> web.Response:
         document = await request.json()

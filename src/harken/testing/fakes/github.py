@@ -8,7 +8,9 @@ More than 80 writes a minute meet the secondary limit. An issue that is transfer
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
@@ -23,11 +25,14 @@ from harken.clock import Clock, from_unix
 from harken.testing.fakes.github_app import InstalledApp
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
-__all__ = ["GitHub", "Issue", "Repository"]
+__all__ = ["GitHub", "Issue", "Repository", "label_mutations"]
 
 
 ALLOWED = 5000
 WRITES_A_MINUTE = 80
+_MUTATION = re.compile(
+    r"(\w+): (addLabelsToLabelable|removeLabelsFromLabelable)\(input: \{labelableId: \$(\w+), labelIds: \$(\w+)\}\)"
+)
 
 
 class Issue(msgspec.Struct, kw_only=True):
@@ -75,6 +80,7 @@ class Issue(msgspec.Struct, kw_only=True):
             "body": f"About {self.title}" if self.text is None else self.text,
             "state": self.state,
             "state_reason": self.state_reason,
+            "node_id": f"I_{self.id}",
             "labels": [{"id": 1, "name": name, "color": "ededed"} for name in self.labels],
             "user": self.user,
             "assignee": {"login": self.assignees[0]} if self.assignees else None,
@@ -104,6 +110,7 @@ class Repository(msgspec.Struct, kw_only=True):
     roles: dict[str, str] = {}
     branches: list[str] = []
     issues: dict[int, Issue] = {}
+    hooks: list[dict[str, Any]] = []
     disabled: bool = False
     hidden: bool = False
     moved_to: str = ""
@@ -112,7 +119,7 @@ class Repository(msgspec.Struct, kw_only=True):
 def list_issues(query: Mapping[str, str], repo: Repository, now: float) -> list[Issue]:
     """Return the issues of a list, in the order of their changes."""
     state, since = query.get("state", "open"), query.get("since", "")
-    labels = [name.lower() for name in query.get("labels", "").split(",") if name]
+    labels = {name.lower() for name in query.get("labels", "").split(",") if name}
     assignee = query.get("assignee", "").lower()
     found = [
         issue
@@ -120,9 +127,9 @@ def list_issues(query: Mapping[str, str], repo: Repository, now: float) -> list[
         if not issue.deleted
         and issue.visible_at <= now
         and state in ("all", issue.state)
-        and set(labels) <= {name.lower() for name in issue.labels}
+        and (not labels or labels <= {name.lower() for name in issue.labels})
         and _is_assigned_to(issue, assignee)
-        and format_time(issue.updated_at) >= since
+        and (not since or format_time(issue.updated_at) >= since)
     ]
     return sorted(found, key=lambda issue: (issue.updated_at, issue.number))
 
@@ -131,6 +138,11 @@ def _is_assigned_to(issue: Issue, assignee: str) -> bool:
     if assignee == "none":
         return not issue.assignees
     return not assignee or assignee in [login.lower() for login in issue.assignees]
+
+
+def label_node(name: str, made: int = 0) -> str:
+    """The id that GraphQL knows a label by. `made`: how often it was made anew."""
+    return f"LA_{name.lower().encode().hex()}_{made}"
 
 
 def event_of(number: int, kind: str, at: datetime, actor: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -152,7 +164,7 @@ class GitHub(FakeServer):
 
     All tokens are mia's, but those of `apps`, which map to the bot that they act as. `app` signs in with a key instead
     and is given tokens for an hour. `triage` are tokens that may label and not push. `writes_a_minute` is where the
-    secondary limit begins.
+    secondary limit begins. With another `graphql_status` it has no GraphQL.
     """
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
@@ -164,13 +176,16 @@ class GitHub(FakeServer):
         self.apps: dict[str, str] = {}
         self.app: InstalledApp | None = None
         self.writes_a_minute = WRITES_A_MINUTE
+        self.graphql_status = 200
         self.users = {"mia": "Mia Engel", "leo": "Leo Park"}
         self.milestones = ["1.0"]
+        self.org_hooks: dict[str, list[dict[str, Any]]] = {}
         self.repos: dict[str, Repository] = {}
         self.remaining = ALLOWED
         self._ids = count(9001)
         self._limited_until = 0.0
         self._writes: list[float] = []
+        self._renewed: Counter[str] = Counter()
         self._accounts: dict[str, dict[str, Any]] = {"mia": {"login": "mia", "id": 7, "type": "User"}}
         self.add_repo("acme/shop")
 
@@ -181,7 +196,7 @@ class GitHub(FakeServer):
     def add_repo(self, name: str) -> Repository:
         labels = ["bug", "good first issue", "area/ui ü?"]
         repo = Repository(
-            id=next(self._ids), name=name, labels=labels, issues={}, roles={"mia": "admin"}, branches=["main"]
+            id=next(self._ids), name=name, labels=labels, issues={}, hooks=[], roles={"mia": "admin"}, branches=["main"]
         )
         self.repos[name.lower()] = repo
         return repo
@@ -249,6 +264,10 @@ class GitHub(FakeServer):
     def unlabel(self, issue: Issue, name: str, by: str = "mia") -> None:
         issue.labels = [one for one in issue.labels if one != name]
         self._record(issue, "unlabeled", by, label={"name": name})
+
+    def renew_label(self, name: str) -> None:
+        """Delete a label of a repository and make it anew: GraphQL knows it by another id now."""
+        self._renewed[name.lower()] += 1
 
     def assign(self, issue: Issue, login: str) -> None:
         issue.assignees = [*issue.assignees, login]
@@ -321,6 +340,7 @@ class GitHub(FakeServer):
             "/collaborators/{login}/permission": self._permission,
             "/pulls": self._pulls,
             "/installation": self._installation,
+            "/hooks": self._hooks,
             "/issues": self._list,
             "/issues/comments/{comment}": self._comment,
             "/issues/{number}": self._one,
@@ -333,9 +353,11 @@ class GitHub(FakeServer):
         everywhere: dict[str, Handler] = {
             "/user": self._me,
             "/users/{login}": self._user,
-            "/graphql": self._viewer,
+            "/graphql": self._graphql,
             "/rate_limit": self._rate_limit,
+            "/orgs/{org}/hooks": self._org_hooks,
             "/app": self._app,
+            "/app/hook/config": self._app_hook,
             "/app/installations/{installation}/access_tokens": self._access_tokens,
         }
         return everywhere | {place + path: view for place in places for path, view in within.items()}
@@ -346,7 +368,8 @@ class GitHub(FakeServer):
         if reply.status != 304:
             self.remaining -= 1
         until = ceil(self.clock.time() + self.skew + (wait or 3600))
-        limits = {"Limit": ALLOWED, "Remaining": 0 if wait else self.remaining, "Reset": until}
+        resource = "graphql" if request.path == "/graphql" else "core"
+        limits = {"Limit": ALLOWED, "Remaining": 0 if wait else self.remaining, "Reset": until, "Resource": resource}
         reply.headers.update({f"X-RateLimit-{name}": str(value) for name, value in limits.items()})
         reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
         return reply
@@ -370,7 +393,7 @@ class GitHub(FakeServer):
             return _error(404, "Not Found")
         if (problem := self._app_token_problem(token, request, repo)) is not None:
             return problem
-        if request.method != "GET" and token in self.read_only:
+        if request.method != "GET" and token in self.read_only and request.path != "/graphql":
             return _error(403, "Resource not accessible by personal access token")
         if request.method != "GET" and self._too_many_writes():
             return _error(403, "You have exceeded a secondary rate limit", {"Retry-After": "60"})
@@ -401,6 +424,10 @@ class GitHub(FakeServer):
     async def _app(self, request: web.Request) -> web.Response:
         assert self.app is not None
         return json_reply(self.app.describe())
+
+    async def _app_hook(self, request: web.Request) -> web.Response:
+        assert self.app is not None
+        return json_reply({"content_type": "json", "insecure_ssl": "0", "secret": "********", "url": self.app.hook_url})
 
     async def _installation(self, request: web.Request) -> web.Response:
         repo = self._repo_of(request)
@@ -450,12 +477,45 @@ class GitHub(FakeServer):
     async def _rate_limit(self, request: web.Request) -> web.Response:
         return json_reply({"resources": {"core": {"limit": ALLOWED, "remaining": self.remaining}}})
 
-    async def _viewer(self, request: web.Request) -> web.Response:
-        asked = (await request.json())["query"].split()
-        if request.method != "POST" or asked != ["query", "{", "viewer", "{", "login", "databaseId", "}", "}"]:
-            return _error(400, "this fake answers only who is asking")
-        account = self.account(self._login(request))
-        return json_reply({"data": {"viewer": {"login": account["login"], "databaseId": account["id"]}}})
+    async def _graphql(self, request: web.Request) -> web.Response:
+        """Who is asking, and mutations of labels, whose fields are done one after the other, each for itself."""
+        asked = await request.json()
+        if request.method != "POST" or self.graphql_status != 200:
+            return _error(self.graphql_status if request.method == "POST" else 404, "Not Found")
+        if asked["query"].split() == ["query", "{", "viewer", "{", "login", "databaseId", "}", "}"]:
+            account = self.account(self._login(request))
+            return json_reply({"data": {"viewer": {"login": account["login"], "databaseId": account["id"]}}})
+        fields = label_mutations(asked["query"], asked.get("variables", {}))
+        if not fields:
+            return json_reply({"errors": [{"message": "this fake does nothing but labels"}]})
+        data: dict[str, Any] = {}
+        errors: list[dict[str, Any]] = []
+        for alias, mutation, issue_node, labels in fields:
+            kind = self._change_labels(request, mutation, issue_node, labels)
+            data[alias] = None if isinstance(kind, str) else kind
+            errors += [{"type": kind, "path": [alias], "message": kind}] if isinstance(kind, str) else []
+        return json_reply({"data": data, **({"errors": errors} if errors else {})})
+
+    def _change_labels(self, request: web.Request, mutation: str, node: str, labels: list[str]) -> dict[str, Any] | str:
+        """What the mutation answers, or the type of its error."""
+        issue = next((one for one in self._issues() if f"I_{one.id}" == node and not one.deleted), None)
+        repo = self.repos.get(issue.repo.lower()) if issue is not None else None
+        token = self._token(request)
+        given = self.app.tokens.get(token) if self.app else None
+        if issue is None or repo is None or repo.hidden or (given is not None and repo.id not in given.repositories):
+            return "NOT_FOUND"
+        if token in self.read_only or (given is not None and given.permissions.get("issues") != "write"):
+            return "FORBIDDEN"
+        known = {label_node(name, self._renewed[name.lower()]): name for name in (*repo.labels, *issue.labels)}
+        if not labels or any(id not in known for id in labels):
+            return "NOT_FOUND" if labels else "UNPROCESSABLE"
+        for name in (known[id] for id in labels):
+            present = _find(issue.labels, name)
+            if mutation == "addLabelsToLabelable" and present is None:
+                self.label(issue, name, self._login(request))
+            elif mutation == "removeLabelsFromLabelable" and present is not None:
+                self.unlabel(issue, present, self._login(request))
+        return {"clientMutationId": None, "labelable": {"labels": {"nodes": [{"name": name} for name in issue.labels]}}}
 
     async def _user(self, request: web.Request) -> web.Response:
         name = self.users.get(request.match_info["login"].lower())
@@ -483,7 +543,7 @@ class GitHub(FakeServer):
         if not name.strip() or len(name) > 50:
             return _error(422, "Validation Failed", errors=[{"resource": "Label", "code": "invalid"}])
         repo.labels.append(name)
-        return json_reply({"name": name}, 201)
+        return json_reply({"node_id": label_node(name, self._renewed[name.lower()]), "name": name}, 201)
 
     async def _permission(self, request: web.Request) -> web.Response:
         repo, login = self._repo_of(request), request.match_info["login"]
@@ -503,10 +563,39 @@ class GitHub(FakeServer):
         user = self.account(known) | {"permissions": permissions}
         return json_reply({"permission": base, "role_name": role, "user": user})
 
+    def add_hook(self, url: str, *events: str, repo: str = "acme/shop", org: str = "", **fields: Any) -> dict[str, Any]:
+        """Register a webhook of a repository, or of an organization, that has not been sent yet."""
+        hook: dict[str, Any] = {
+            "id": next(self._ids),
+            "name": "web",
+            "active": True,
+            "events": list(events),
+            "config": {"url": url, "content_type": "json", "secret": "********"},
+            "last_response": {"code": None, "status": "unused", "message": None},
+        }
+        hook.update(fields)
+        (self.org_hooks.setdefault(org, []) if org else self.repos[repo.lower()].hooks).append(hook)
+        return hook
+
+    async def _hooks(self, request: web.Request) -> web.Response:
+        repo = self._repo_of(request)
+        assert repo is not None
+        if self._token(request) in self.triage | self.read_only or repo.roles.get(self._login(request)) != "admin":
+            return _error(404, "Not Found")
+        return self._page(request, repo.hooks)
+
+    async def _org_hooks(self, request: web.Request) -> web.Response:
+        hooks = self.org_hooks.get(request.match_info["org"])
+        may = "admin:org_hook" in (self.tokens[self._token(request)] or "")
+        return _error(404, "Not Found") if hooks is None or not may else self._page(request, hooks)
+
     async def _label(self, request: web.Request) -> web.Response:
         repo, name = self._repo_of(request), request.match_info["label"].lower()
-        known = repo is not None and name in [label.lower() for label in repo.labels]
-        return json_reply({"name": name}) if known else _error(404, "Not Found")
+        assert repo is not None
+        used = [label for issue in repo.issues.values() for label in issue.labels]
+        known = _find((*repo.labels, *used), name) is not None
+        about = {"node_id": label_node(name, self._renewed[name]), "name": name}
+        return json_reply(about) if known else _error(404, "Not Found")
 
     async def _milestones(self, request: web.Request) -> web.Response:
         return json_reply([{"number": 1, "title": title} for title in self.milestones])
@@ -520,11 +609,14 @@ class GitHub(FakeServer):
             return _error(422, "Validation Failed")
         if (query.get("sort"), query.get("direction")) != ("updated", "asc"):
             return _error(422, "this fake lists by changes, oldest first")
-        return self._page(request, [issue.to_json() for issue in list_issues(query, repo, self.clock.time())])
+        return self._page(request, list_issues(query, repo, self.clock.time()), Issue.to_json)
 
-    def _page(self, request: web.Request, items: list[Any]) -> web.Response:
+    def _page(
+        self, request: web.Request, items: list[Any], to_json: Callable[[Any], Any] | None = None
+    ) -> web.Response:
         size, number = min(int(request.query.get("per_page", 30)), 100), int(request.query.get("page", 1))
         shown = items[(number - 1) * size : number * size]
+        shown = [to_json(item) for item in shown] if to_json else shown
         headers = {"ETag": f'W/"{hashlib.sha256(msgspec.json.encode(shown)).hexdigest()}"'}
         if len(items) > number * size:
             following = URL(f"{self.url}{request.path}").with_query({**request.query, "page": str(number + 1)})
@@ -622,6 +714,14 @@ class GitHub(FakeServer):
 
 def _head(pull: Issue) -> str:
     return pull.head if ":" in pull.head else f"{pull.repo.partition('/')[0]}:{pull.head}"
+
+
+def label_mutations(query: str, variables: Mapping[str, Any]) -> list[tuple[str, str, str, list[str]]]:
+    """The fields of a mutation of labels: its alias, what it does, the issue and the labels."""
+    return [
+        (alias, mutation, variables[issue], variables[labels])
+        for alias, mutation, issue, labels in _MUTATION.findall(" ".join(query.split()))
+    ]
 
 
 def _redirect(request: web.Request, status: int, path: str) -> web.Response:

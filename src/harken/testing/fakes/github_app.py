@@ -45,6 +45,7 @@ class InstalledApp:
         self.repositories = {name.lower() for name in repositories}
         self.permissions = permissions or {"issues": "write", "pull_requests": "write", "metadata": "read"}
         self.suspended = False
+        self.hook_url: str | None = None
         self.late = 0.0
         self.tokens: dict[str, AppToken] = {}
         self._numbers = count(1)
@@ -100,6 +101,7 @@ class InstalledApp:
             "slug": self.slug,
             "name": "Harken for Acme",
             "html_url": f"https://github.com/apps/{self.slug}",
+            "events": ["issues", "issue_comment"],
             "permissions": self.permissions,
         }
 

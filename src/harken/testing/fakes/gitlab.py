@@ -97,6 +97,8 @@ class GitLab(FakeServer):
         self.knows_search = True
         self.branches = {"main", "harken/1"}
         self.merge_requests: list[dict[str, Any]] = []
+        self.hooks: list[dict[str, Any]] = []
+        self.unreachable: set[str] = set()
         self.notes_per_minute = 300
         self.projects: dict[str, dict[int, Issue]] = {"acme/web/shop": {}}
         self.moved: dict[str, str] = {}
@@ -229,6 +231,8 @@ class GitLab(FakeServer):
             PROJECT + "/members/all/{user}": self._member,
             PROJECT + "/merge_requests": self._merge_requests,
             PROJECT + "/milestones": self._milestones,
+            PROJECT + "/hooks": self._hooks,
+            PROJECT + "/hooks/{hook}/test/{trigger}": self._test_hook,
             PROJECT + "/issues": self._list,
             ISSUE: self._issue,
             ISSUE + "/resource_{kind}_events": self._events,
@@ -288,6 +292,27 @@ class GitLab(FakeServer):
         if name is None or name not in self.members:
             return json_reply({"message": "404 Not found"}, 404)
         return json_reply({**self.user(name), "access_level": self.members[name]})
+
+    def add_hook(self, url: str, **fields: Any) -> dict[str, Any]:
+        """Register a webhook of the project."""
+        told = {"issues_events": True, "note_events": True, "alert_status": "executable", "disabled_until": None}
+        hook = {"id": len(self.hooks) + 1, "url": url, **told, **fields}
+        self.hooks.append(hook)
+        return hook
+
+    async def _hooks(self, request: web.Request) -> web.Response:
+        if self.members.get(ME, 0) < 40:
+            return json_reply({"message": "403 Forbidden"}, 403)
+        return json_reply(self.hooks)
+
+    async def _test_hook(self, request: web.Request) -> web.Response:
+        hook = next((one for one in self.hooks if str(one["id"]) == request.match_info["hook"]), None)
+        if hook is None or request.match_info["trigger"] != "issues_events":
+            return json_reply({"message": "404 Not found"}, 404)
+        if hook["url"] in self.unreachable:
+            return json_reply({"message": "Hook execution failed"}, 422)
+        hook.update(alert_status="executable", disabled_until=None)
+        return json_reply({"message": "201 Created"}, 201)
 
     async def _users(self, request: web.Request) -> web.Response:
         name = request.query["username"].lower()

@@ -431,7 +431,15 @@ class Jira(Tickets, FakeServer):
     others who may. `mails` has the key of an issue for each edit that its watchers got a mail about.
     """
 
-    def __init__(self, clock: Clock, *, cloud: bool = True, cap: int = 100, zone: str = "Europe/Berlin") -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        cloud: bool = True,
+        cap: int = 100,
+        zone: str = "Europe/Berlin",
+        webhooks_path: str = "/rest/webhooks/1.0/webhook",
+    ) -> None:
         FakeServer.__init__(self, clock)
         Tickets.__init__(self, clock, cloud=cloud, zone=zone)
         self.cap = cap
@@ -440,6 +448,8 @@ class Jira(Tickets, FakeServer):
         self.login: Literal["", "captcha", "anonymous"] = ""
         self.hidden: set[str] = set()
         self.admin = True
+        self.webhooks: list[dict[str, Any]] = []
+        self.webhooks_path = webhooks_path
         self.may_edit = True
         self.editors: set[str] = set()
         self.mails: list[str] = []
@@ -478,7 +488,8 @@ class Jira(Tickets, FakeServer):
             "/search": self._offset_search,
             "/search/jql": self._token_search,
         }
-        return {f"/rest/api/{version}{path}": view for version in (2, 3) for path, view in both.items()}
+        api = {f"/rest/api/{version}{path}": view for version in (2, 3) for path, view in both.items()}
+        return {**api, self.webhooks_path: self._webhooks}
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
         reply = await self._authorize(request, view)
@@ -503,6 +514,9 @@ class Jira(Tickets, FakeServer):
         if not self.cloud and "/rest/api/3/" in request.path:
             return web.Response(status=404, text="<html>Not found</html>", content_type="text/html")
         return await view(request)
+
+    async def _webhooks(self, request: web.Request) -> web.Response:
+        return json_reply(self.webhooks) if self.admin else _error(403, "Only administrators can see webhooks.")
 
     def _is_signed_in(self, request: web.Request) -> bool:
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")

@@ -1,0 +1,79 @@
+"""Redis Streams on a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+from redis.asyncio import Redis
+
+from harken.services.redis import RedisAccount, RedisStream, RedisStreamQuery
+from harken.testing.stream import Broker, StreamContract
+from tests.servers.redis import RedisServer
+
+
+class RedisBroker(Broker):
+    keeps_history = True
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+
+    def source(self) -> RedisStream:
+        return self._source(self._server.url())
+
+    def _source(self, url: str) -> RedisStream:
+        return RedisStream(RedisStreamQuery(stream="orders"), RedisAccount(url=url))
+
+    async def publish(self, bodies: Sequence[bytes]) -> None:
+        async with Redis.from_url(self._server.url()) as client, client.pipeline(transaction=False) as pipeline:
+            for body in bodies:
+                pipeline.xadd("orders", {"data": body})
+            await pipeline.execute()
+
+    async def restart(self) -> bool:
+        self._server.stop()
+        self._server.start()
+        return True
+
+    async def trim(self) -> bool:
+        async with Redis.from_url(self._server.url()) as client:
+            await client.xtrim("orders", maxlen=0, approximate=False)
+        return True
+
+    async def recreate(self) -> bool:
+        async with Redis.from_url(self._server.url()) as client:
+            await client.delete("orders")
+        return True
+
+    async def freeze(self) -> bool:
+        assert self._server._process is not None
+        os.kill(self._server._process.pid, signal.SIGSTOP)
+        return True
+
+    async def thaw(self) -> None:
+        assert self._server._process is not None
+        os.kill(self._server._process.pid, signal.SIGCONT)
+
+    async def away(self) -> bool:
+        self._server.stop()
+        return True
+
+    def stranger(self) -> RedisStream:
+        return self._source(f"redis://:wrong@127.0.0.1:{self._server.port}/0")
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer(appendonly="yes") as server:
+        yield server
+
+
+@pytest.fixture
+async def broker(server: RedisServer) -> AsyncIterator[RedisBroker]:
+    yield RedisBroker(server)
+
+
+class TestRedisStreams(StreamContract):
+    """On a Redis that keeps its data over a restart."""
