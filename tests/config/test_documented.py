@@ -18,6 +18,7 @@ from harken.config import (
     format_duration,
     schedules,
     settings,
+    streams,
     trigger_schema,
     workflows,
 )
@@ -59,6 +60,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "trigger": trigger_schema.TriggerBlock,
     "trigger.poll": trigger_schema.PollBlock,
     "trigger.webhook": trigger_schema.WebhookBlock,
+    "trigger.stream": streams.StreamBlock,
+    "trigger.file": trigger_schema.FileBlock,
     "trigger.schedule": schedules.ScheduleBlock,
     "trigger.event": trigger_schema.EventBlock,
     "trigger.gather": trigger_schema.GatherBlock,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import pytest
 
 from harken.config import Loaded
+from harken.config.sources import source_for
 from harken.feed import INTERNAL, Digest, Feed, Spacing, Trigger
 from harken.schedule import At, Cron, Every
+from harken.services import registry
+from harken.services.webhook import CheckedIncoming
+from harken.source import Host
 from tests.config.makers import codes, lines, poll, read, workflow
 
 FULL = """
@@ -242,12 +247,40 @@ def test_schedules_that_are_none_are_refused(tmp_path: Path, written: str, messa
     assert message in refusal(tmp_path, f"schedule: {written}")
 
 
+@pytest.mark.parametrize(
+    "provider",
+    ["alertmanager", "azure_devops", "github", "gitlab", "grafana", "jira", "pagerduty", "sentry", "slack", "stripe"],
+)
+def test_a_known_sender_needs_its_secret_and_no_account(tmp_path: Path, provider: str) -> None:
+    plugins = registry()
+    _, _, feed = one(tmp_path, f"webhook: {{provider: {provider}, id: in, secret: s}}", plugins=plugins)
+    assert (feed.kind, feed.path, feed.way, feed.identity) == (provider, f"{provider}/in", "push", "change")
+    unsigned = workflow("w", f"webhook: {{provider: {provider}, id: in}}")
+    refused = read(tmp_path, {"workflows/w.yaml": unsigned}, plugins=plugins)
+    assert "trigger.webhook.secret" in lines(refused.findings)[0]
+
+
+def test_a_schema_of_a_webhook_is_read_and_a_wrong_one_refused_with_its_place(tmp_path: Path) -> None:
+    plugins = registry()
+    loaded, _, feed = one(tmp_path, "webhook: {secret: s, schema: {required: [id]}}", plugins=plugins)
+    assert feed.query["payload_schema"] == {"required": ["id"]}
+    # as in a process that has the feed from the store alone
+    stored = replace(loaded, queries={})
+    nothing: Any = None
+    host = Host(http=nothing, clock=nothing, random=nothing)
+    assert isinstance(source_for(feed, stored, plugins, host), CheckedIncoming)
+    wrong = workflow("w", "webhook: {secret: s, schema: {properties: {id: {pattern: x}}}}")
+    [line] = lines(read(tmp_path, {"workflows/w.yaml": wrong}, plugins=plugins).findings)
+    assert "trigger.webhook.schema" in line
+    assert "pattern cannot be checked" in line
+
+
 def test_a_webhook_is_a_pushed_feed_under_its_address(tmp_path: Path) -> None:
     loaded, _, feed = one(
         tmp_path, "webhook: {secret: '${HOOK_SECRET}', header: x-sig}", environ={"HOOK_SECRET": "s3cret-x"}
     )
     assert (feed.name, feed.way, feed.path, feed.kind) == ("webhook/generic/w", "push", "generic/w", "webhook")
-    assert (feed.memory_seconds, feed.first, feed.lookback) == (259_200, "deliver", 0)
+    assert (feed.memory_seconds, feed.first, feed.lookback) == (84 * 3_600, "deliver", 0)
     assert "s3cret-x" in loaded.secrets
     _, _, other = one(tmp_path, "webhook: {id: other-1}")
     assert other.path == "generic/other-1"
@@ -306,8 +339,6 @@ def test_a_workflow_without_a_trigger_is_there_to_be_called(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("file: {path: x}", "this version has no file trigger yet"),
-        ("type: stream", "this version has no stream trigger yet"),
         ("type: pol", "trigger.type: there is no such trigger. Did you mean poll?"),
         ("type: poll, api: true", "has poll and api"),
         ("api: true, schedule: '0 9 * * *'", "has schedule and api"),

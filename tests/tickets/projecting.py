@@ -12,7 +12,7 @@ import msgspec
 
 from harken.event import Event, Recorded
 from harken.http import Client, HttpSettings
-from harken.runs import FINAL, Run, RunState, StepRecord
+from harken.runs import FINAL, Claimed, Run, RunState, StepRecord
 from harken.services.azure_devops import plugin as azure_devops
 from harken.services.azure_devops.text import plain_text
 from harken.services.github import plugin as github
@@ -27,6 +27,7 @@ from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.jira import Jira
 from harken.ticket import Ticket
 from harken.tickets import LifecycleLabels, ProjectScope, ProjectSettings, Routes, TicketMemories, TrackerSettings
+from harken.tickets.pace import WritePaces
 from harken.tickets.projector import Projector
 from tests.services.azure_devops import account as azure_account
 from tests.services.github import account as github_account
@@ -36,7 +37,15 @@ from tests.services.jira import account as jira_account
 KEY = b"a key of this installation"
 LIFECYCLE = LifecycleLabels()
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
+ACCEPTED = StepRecord(path="preflight", action="ticket.preflight", status="ok", output={"status": "open"})
+"""A look at the ticket that let its run begin."""
 _change = msgspec.structs.replace
+
+
+async def accept(store: Any, *claims: Claimed) -> None:
+    """Let these runs begin, as the look at their ticket does."""
+    for claim in claims:
+        await store.journal(claim.id, claim.token, [ACCEPTED])
 
 
 class RunBook:
@@ -87,7 +96,8 @@ class RunBook:
         times: dict[str, Any] = {"finished_at": now} if status in FINAL else {}
         if status == "running" and run.started_at is None:
             times["started_at"] = now
-        journal = (*run.journal, *records)
+        begins = status == "running" and not run.journal
+        journal = (*run.journal, *((ACCEPTED,) if begins else ()), *records)
         self._runs[id] = _change(run, status=status, journal=journal, **(times | changes))
         self._moves[id] = (self._moves.get(id, (0, now))[0] + 1, now)
 
@@ -208,7 +218,7 @@ class HubBoard:
         self.fake.close(self.issue(number))
 
     def writes(self) -> list[float]:
-        wrote = [seen for seen in self.fake.seen if seen.method in WRITES and seen.path != "/graphql"]
+        wrote = [seen for seen in self.fake.seen if seen.method in WRITES and b"viewer" not in seen.body]
         return [seen.at for seen in wrote if seen.status < 300]
 
     def on_write(self, call: Callable[[], object]) -> None:
@@ -420,7 +430,7 @@ class World:
         self.alerts: list[Event] = []
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, paces: WritePaces | None = None) -> None:
         async def announce(event: Event) -> None:
             self.alerts.append(event)
 
@@ -430,6 +440,7 @@ class World:
             lambda: self.settings,
             self.clock,
             KEY,
+            paces=paces,
             announce=announce,
         )
 

@@ -9,6 +9,7 @@ import pytest
 from harken.errors import Misconfigured
 from harken.testing import HandClock
 from harken.tickets import Lifecycle, TicketMemory
+from harken.tickets.pace import PaceLimits, WritePaces
 from tests.tickets.projecting import KINDS, World, boards
 
 PEOPLE = {"fix", "harken:later"}
@@ -56,6 +57,25 @@ async def test_a_run_that_was_not_over_can_be_claimed_again(world: World):
     assert len(adopted.interrupted) == 1
     assert world.board.labels(number) == {*PEOPLE, "harken:pending"}
     assert (await world.memory(number)).run == ""
+
+
+async def test_an_adoption_that_must_wait_says_for_how_long_and_goes_on_after_that(world: World, clock: HandClock):
+    numbers = [world.board.open(*PEOPLE) for _ in range(3)]
+    for number in numbers:
+        await world.claim(number, status="running")
+    await world.settle(30)
+    world.store.stored.clear()
+    limits = PaceLimits(per_minute=1)
+    world.restart(WritePaces(clock, dict.fromkeys(KINDS, limits)))
+    interrupted: list[str] = []
+    for waits in (60.0, 60.0, None):
+        adopted = await world.projector.adopt("shop")
+        interrupted += adopted.interrupted
+        assert adopted.waits == (None if waits is None else pytest.approx(waits, abs=2))
+        assert adopted.reason.startswith("" if waits is None else "the limit of writes")
+        clock.advance(60)
+    assert len(interrupted) == len(set(interrupted)) == 3
+    assert [world.board.labels(number) for number in numbers] == [{*PEOPLE, "harken:pending"}] * 3
 
 
 async def test_without_the_key_labels_of_our_own_account_count_and_those_of_others_do_not(world: World):

@@ -90,7 +90,7 @@ async def test_a_webhook_about_a_comment_brings_the_answer_at_once(clock: Virtua
         world.hub.comment(issue, "Bonn", by="mia")
         event = await world.store.event((await world.run(run_id)).event_ids[0])
         assert event is not None
-        await world.desk.heard("hub", Notice(location="acme/shop", id=event.subject))
+        await world.desk.note_comment("hub", Notice(location="acme/shop", id=event.subject))
         assert (await world.until(run_id, seconds=10)).status == "done"
 
 
@@ -258,8 +258,8 @@ async def test_a_process_that_does_not_attend_tickets_passes_on_what_a_webhook_t
         assert (await world.run(run_id)).status == "waiting"
         event = await world.store.event(run.event_ids[0])
         assert event is not None
-        await world.desk.heard("hub", Notice(location="acme/shop", id=event.subject))
-        await world.desk.heard("unknown", Notice(location="acme/shop", id=event.subject))
+        await world.desk.note_comment("hub", Notice(location="acme/shop", id=event.subject))
+        await world.desk.note_comment("unknown", Notice(location="acme/shop", id=event.subject))
         assert (await world.until(run_id, seconds=15)).status == "done"
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
-from harken.tickets import ProjectScope
+from harken.tickets import ProjectScope, Routes
 from harken.tickets.desk import Desk
 from tests.services.github import SHOP
 from tests.tickets.desk_world import Ours, World, settings, tickets_world
@@ -24,6 +24,7 @@ WITHDRAWN = {
     "label removed": lambda world, issue: world.hub.unlabel(issue, "fix"),
     "closed": lambda world, issue: world.hub.close(issue),
 }
+WHY = {"label removed": "the label fix was taken off by mia", "closed": "the ticket was closed"}
 
 
 @pytest.mark.parametrize("seconds", [0.5, 3.0, 17.0, 25.0, 39.9])
@@ -58,8 +59,9 @@ def test_a_run_at_work_is_cancelled_when_the_feed_tells(how: str, tmp_path: Path
             WITHDRAWN[how](world, issue)
             await world.tell(issue)
             world.desk.nudge()
-            run = await world.until(run_id, seconds=2)
-            assert (run.status, world.pulls()) == ("cancelled", [])
+            # a label may be back within five seconds
+            run = await world.until(run_id, seconds={"closed": 2, "label removed": 11}[how])
+            assert (run.status, run.error, world.pulls()) == ("cancelled", WHY[how], [])
 
     test()
 
@@ -80,8 +82,39 @@ def test_a_run_that_is_queued_or_waits_is_cancelled_without_being_started(how: s
                 await world.tell(issue)
             world.attend()
             for run_id in (waiting_for_worker, asking):
-                assert (await world.until(run_id, seconds=20)).status == "cancelled"
+                # what has not begun may have its label back within a minute
+                run = await world.until(run_id, seconds=20 if how == "closed" else 80)
+                assert (run.status, run.error) == ("cancelled", WHY[how])
             assert world.did == []
+
+    test()
+
+
+@pytest.mark.parametrize("other", ["answer", "approval"])
+def test_a_run_that_waits_for_an_answer_ends_with_its_own_label_although_another_one_stays(
+    other: str, tmp_path: Path
+) -> None:
+    @virtual
+    async def test(clock: VirtualClock) -> None:
+        routes = Routes(by_label={"fix": "fix-bug", "scan": "fix-bug"})
+        asks = {"answer": ASK, "approval": {"id": "ok", "action": "approve", "prompt": "Is it fine?"}}[other]
+        async with tickets_world(clock, tmp_path, asks, DO, tracker=settings(routes=routes)) as world:
+            world.project()
+            world.poll()
+            issue = world.ticket("fix", "scan")
+            await clock.sleep(60)
+            (run,) = await world.runs()
+            assert run.status == "waiting"
+            world.hub.unlabel(issue, "fix", by="leo")
+            run = await world.until(run.id, seconds=80)
+            assert (run.status, run.error) == ("cancelled", "the label fix was taken off by leo")
+            # the other label is a wish of its own
+            await clock.sleep(120)
+            _, second = await world.runs()
+            assert second.status == "waiting"
+            event = await world.store.event(second.event_ids[0])
+            assert event is not None
+            assert event.data["label"] == "scan"
 
     test()
 
@@ -152,7 +185,7 @@ async def test_a_tracker_that_hangs_or_fails_stops_only_itself(clock: VirtualClo
     async with tickets_world(clock, tmp_path, DO, working=False) as world:
         issue = world.ticket()
         run_id = await world.tell(issue)
-        world.hub.unlabel(issue, "fix")
+        world.hub.close(issue)
         await world.tell(issue)
         world.settings |= {name: replace(settings(), name=name) for name in ("hangs", "fails")}
         runs = world.store.runs
@@ -187,7 +220,9 @@ async def test_a_revoked_token_does_not_keep_withdrawn_runs_alive(clock: Virtual
         assert "hub" in world.desk.trouble
         world.hub.unlabel(issue, "fix")
         await world.tell(issue)
-        assert (await world.until(run_id, seconds=20)).status == "cancelled"
+        run = await world.until(run_id, seconds=20)
+        # who did it cannot be read
+        assert (run.status, run.error) == ("cancelled", "the label fix was taken off")
         assert (await world.run(other_id)).status == "running"
         world.hub.tokens["app"] = None
         await clock.sleep(30)

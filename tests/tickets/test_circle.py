@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from harken.store.values import Settlement
 from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.tickets import Projector
+from tests.tickets.projecting import accept
 from tests.tickets.test_platforms import Board, Platform, count, everywhere, polled
 from tests.tickets.tracked import Tracked
 
@@ -38,10 +39,14 @@ async def shown(clock: VirtualClock, path: Path, board: Board) -> AsyncIterator[
             await cancel_and_wait([task])
 
 
-async def work(it: Tracked, outcome: RunOutcome, seconds: float = 65.0) -> int:
-    """Execute all runs that are ready; each takes so long."""
+async def work(
+    it: Tracked, outcome: RunOutcome, seconds: float = 65.0, during: Callable[[], object] = lambda: None
+) -> int:
+    """Execute all runs that are ready; each takes so long. `during` is called before they end."""
     claims = await it.store.claim("tests", 2000, 3600.0)
+    await accept(it.store, *claims)
     await it.cycle(seconds)
+    during()
     await it.store.settle([Settlement(id=one.id, token=one.token, outcome=outcome) for one in claims])
     return len(claims)
 
@@ -55,8 +60,9 @@ async def test_a_ticket_is_run_once_per_wish_and_shows_it(
         number = board.open("fix", "urgent")
         board.open("question")
         await it.cycle()
-        assert board.labels(number) == {"fix", "urgent", "harken:enqueued"}
-        assert await work(it, Failed(error="no")) == 1
+        seen: list[set[str]] = []
+        assert await work(it, Failed(error="no"), during=lambda: seen.append(board.labels(number))) == 1
+        assert seen == [{"fix", "urgent", "harken:in-progress"}]
         for _ in range(20):
             await it.cycle()
         assert board.labels(number) == {"fix", "urgent", "harken:failed"}
@@ -87,7 +93,7 @@ async def test_after_the_store_is_lost_nothing_that_was_done_runs_again(
             await it.cycle()
             interrupted = board.open("fix")
             await it.cycle()
-            await it.store.claim("tests", 10, 3600.0)
+            await accept(it.store, *await it.store.claim("tests", 10, 3600.0))
             await it.cycle(30)
             assert "harken:in-progress" in board.labels(interrupted)
         async with polled(clock, second, board) as it:

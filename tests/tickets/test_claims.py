@@ -138,13 +138,21 @@ def test_after_a_run(shown: Ticket, of: TicketMemory, known: str | None, single:
         (ticket(), "waiting", "claimed:waiting", True, "withdrawn:label"),
         (ticket("fix", closed=True), "running", "claimed:in-progress", True, "closed"),
         (ticket("fix", closed=True), "running", "claimed:in-progress", False, "look"),
-        # made ready again before its run was ended: the state stays until the run is over
-        (ticket("fix", "harken:in-progress"), "running", "withdrawn:label", True, None),
+        # the label was off for a moment
+        (ticket("fix", "harken:in-progress"), "running", "withdrawn:label", True, "claimed:in-progress"),
+        (ticket("fix", "harken:in-progress"), "running", "withdrawn:label", False, "claimed:in-progress"),
+        # made ready again: the state stays until the run is over
+        (ticket("fix", "harken:in-progress"), "running", "withdrawn:status", True, None),
         (ticket("fix"), "running", "closed", True, None),
     ],
 )
 def test_during_a_run(shown: Ticket, status: str, known: str, single: bool, state: str | None) -> None:
     assert told(judged(shown, memory(ACTIVE, status), known, single=single)) == state
+
+
+def test_a_label_that_is_back_after_its_run_was_ended_for_it_is_a_wish_for_another_run() -> None:
+    ended = replace(memory(ACTIVE, "running"), withdrawn="r1")
+    assert told(judged(ticket("fix", "harken:in-progress"), ended, "withdrawn:label", single=True)) is None
 
 
 def test_a_run_of_which_nothing_is_shown_yet_claims_its_ticket() -> None:

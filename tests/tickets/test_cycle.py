@@ -129,10 +129,10 @@ def test_deliveries_count_this_hour_and_the_one_before() -> None:
     counted = Deliveries()
     assert counted.share == 1.0
     for _ in range(3):
-        counted = counted.add(heard=1, now=NOW)
-    counted = counted.add(missed=1, now=NOW + timedelta(minutes=59))
+        counted = counted.add(delivered=1, now=NOW)
+    counted = counted.add(lost=1, now=NOW + timedelta(minutes=59))
     assert counted.share == 0.75
-    counted = counted.add(heard=1, now=NOW + timedelta(minutes=61))
+    counted = counted.add(delivered=1, now=NOW + timedelta(minutes=61))
     assert counted.share == 0.8
-    counted = counted.add(heard=1, now=NOW + timedelta(hours=3))
+    counted = counted.add(delivered=1, now=NOW + timedelta(hours=3))
     assert counted.share == 1.0

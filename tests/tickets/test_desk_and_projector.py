@@ -16,6 +16,8 @@ from tests.tickets.desk_world import World, settings, tickets_world
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
 PULL = {"id": "pull", "action": "ticket.pull_request", "head": "harken/1"}
 
+WHY = {"close": "the ticket was closed", "unlabel": "the label fix was taken off by leo"}
+
 
 async def shows(world: World, issue: Issue, *labels: str, seconds: float = 60.0) -> None:
     """Wait until the ticket has exactly these labels."""
@@ -40,6 +42,37 @@ async def test_a_label_that_is_not_trusted_leaves_no_lifecycle_label_and_one_com
         assert "somebody with write access can take the label fix off and put it on again" in comment
 
 
+def label_writes(world: World) -> list[str]:
+    return [seen.method for seen in world.hub.seen if "/labels" in seen.path and seen.method != "GET"]
+
+
+@virtual
+async def test_before_its_first_look_is_over_nothing_of_a_run_is_shown(clock: VirtualClock, tmp_path: Path) -> None:
+    async with tickets_world(clock, tmp_path, DO) as world:
+        world.project()
+        issue = world.ticket(by="leo")
+        # the look waits for the history, which is behind
+        issue.history_visible_at = clock.time() + 45
+        run = await world.until(await world.tell(issue), seconds=200)
+        await clock.sleep(60)
+        assert (run.status, "leo has no write access" in run.error) == ("cancelled", True)
+        assert (label_writes(world), len(world.comments(issue))) == ([], 1)
+
+
+@virtual
+async def test_a_run_that_waits_for_a_worker_is_shown_if_somebody_who_may_has_asked_for_it(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with tickets_world(clock, tmp_path, DO, working=False) as world:
+        world.project()
+        ours, strange = world.ticket(by="mia"), world.ticket(by="leo")
+        for issue in (ours, strange):
+            await world.tell(issue)
+        await clock.sleep(300)
+        assert (ours.labels, strange.labels) == (["fix", "harken:enqueued"], ["fix"])
+        assert (world.comments(ours), world.comments(strange)) == ([], [])
+
+
 @pytest.mark.parametrize("how", ["unlabel", "close"])
 def test_a_run_that_is_withdrawn_at_work_leaves_no_lifecycle_label(how: str, tmp_path: Path) -> None:
     @virtual
@@ -50,12 +83,14 @@ def test_a_run_that_is_withdrawn_at_work_leaves_no_lifecycle_label(how: str, tmp
             world.seconds = 3600.0
             run_id = await world.tell(issue)
             await shows(world, issue, "fix", "harken:in-progress")
-            world.hub.close(issue) if how == "close" else world.hub.unlabel(issue, "fix")
+            world.hub.close(issue) if how == "close" else world.hub.unlabel(issue, "fix", by="leo")
             assert (await world.until(run_id, seconds=30)).status == "cancelled"
             await shows(world, issue, *(["fix"] if how == "close" else []))
             await clock.sleep(60)
             assert world.pulls() == []
             assert "Cancelled" in world.comments(issue)[-1]
+            assert f"Reason: `{WHY[how]}`" in world.comments(issue)[-1]
+            assert (await world.run(run_id)).error == WHY[how]
 
     test()
 
@@ -132,3 +167,18 @@ def test_a_question_is_on_the_ticket_once_and_its_answer_brings_the_label_back(
             await shows(world, issue, "fix", "harken:done")
 
     test()
+
+
+@virtual
+async def test_a_run_that_an_operator_cancels_says_so_on_the_ticket(clock: VirtualClock, tmp_path: Path) -> None:
+    async with tickets_world(clock, tmp_path, DO) as world:
+        world.project()
+        issue = world.ticket()
+        world.seconds = 3600.0
+        run_id = await world.tell(issue)
+        await shows(world, issue, "fix", "harken:in-progress")
+        await world.store.cancel(run_id)
+        assert (await world.until(run_id, seconds=60)).error == "cancelled by hand"
+        await shows(world, issue, "fix")
+        await clock.sleep(10)
+        assert "Reason: `cancelled by hand`" in world.comments(issue)[-1]

@@ -16,6 +16,7 @@ from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets.projector import Projector
+from tests.tickets.projecting import accept
 from tests.tickets.test_histories import STEPS, History
 from tests.tickets.test_source import cycles, id_of, ran
 from tests.tickets.tracked import Tracked, github, settings
@@ -50,7 +51,9 @@ class Joined:
         await self.it.crash()
 
     async def begin(self) -> None:
-        self.it.claims += await self.it.store.claim("tests", 2000, 36_000.0)
+        claims = await self.it.store.claim("tests", 2000, 36_000.0)
+        await accept(self.it.store, *claims)
+        self.it.claims += claims
 
     async def end(self, outcome: RunOutcome = DONE) -> None:
         ended, self.it.claims = self.it.claims, []

@@ -49,6 +49,19 @@ async def test_a_turn_is_waited_for_and_a_long_wait_is_refused() -> None:
     await pace.take("a")
 
 
+async def test_a_turn_that_took_longer_counts_as_two_writes() -> None:
+    clock = HandClock()
+    pace = WritePace(clock, PaceLimits(gap=1.0, per_minute=3))
+    await pace.take("a")
+    clock.advance(0.5)
+    pace.end_turn()
+    clock.advance(0.5)
+    await pace.take("a")
+    clock.advance(1.5)
+    pace.end_turn()
+    assert pace.wait("a") == pytest.approx(57.5), "the minute has had three"
+
+
 async def test_one_ticket_waits_for_itself_alone() -> None:
     clock = HandClock()
     pace = WritePace(clock, LIMITS["jira"])
@@ -57,6 +70,19 @@ async def test_one_ticket_waits_for_itself_alone() -> None:
     assert clock.monotonic() == 0.0
     await pace.take("b")
     assert clock.monotonic() == 1.0
+
+
+async def test_a_part_of_the_quota_is_left_for_people() -> None:
+    clock = HandClock()
+    pace = WritePace(clock, PaceLimits(per_hour=500))
+    for number in range(480):
+        await pace.take(str(number))
+    with pytest.raises(Deferred, match="for another 3600 s"):
+        await pace.take("one more")
+    for number in range(20):
+        await pace.take(str(number), by_hand=True)
+    with pytest.raises(Deferred):
+        await pace.take("one more", by_hand=True)
 
 
 def test_a_credential_has_one_pace_whatever_uses_it() -> None:

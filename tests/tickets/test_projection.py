@@ -82,3 +82,19 @@ def test_a_label_is_lost_only_if_a_read_after_our_write_shows_it(
         id="1", ref="#1", title="", url="", status="open", closed=False, labels=tuple(labels), version=version
     )
     assert is_lost(memory, ticket, LifecycleLabels(), NOW) is lost
+
+
+@pytest.mark.parametrize("before", [None, Lifecycle.ENQUEUED])
+@pytest.mark.parametrize("run", ["gathering", "ready", "blocked", "held", "running"])
+def test_of_a_run_that_may_be_a_strangers_nothing_new_is_shown(run: RunState, before: Lifecycle | None) -> None:
+    assert desired_state(run, LONG_AGO, NOW, before, trusted=False) is before
+
+
+def test_the_end_of_a_run_and_a_question_are_shown_whoever_asked_for_it() -> None:
+    states: dict[RunState, Lifecycle | None] = {
+        "waiting": Lifecycle.WAITING,
+        "failed": Lifecycle.FAILED,
+        "dead": Lifecycle.FAILED,
+        "cancelled": None,
+    }
+    assert {run: desired_state(run, LONG_AGO, NOW, None, trusted=False) for run in states} == states

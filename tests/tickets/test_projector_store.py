@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harken.backends.sqlite import SqliteStore
 from harken.runs import Cancelled, Failed, Finished, Park
 from harken.testing import HandClock
 from harken.testing.store.world import Given, definitions, trigger
-from tests.tickets.projecting import World, boards
+from tests.tickets.projecting import World, accept, boards
 
 
 @pytest.fixture
@@ -41,8 +42,10 @@ async def world(clock: HandClock, given: Given) -> AsyncIterator[World]:
 async def fires(world: World, given: Given, number: str) -> str:
     ticket = await world.ticket(number)
     await given.renew()
-    [run] = await given.fires(ticket.id, trigger="shop/web", watched=True, slot=ticket.id)
-    return run
+    entry = given.entry(ticket.id, given.intent(ticket.id, trigger="shop/web", watched=True, slot=ticket.id))
+    event = replace(entry.event, data={"id": ticket.id, "label": "fix", "pipeline": "fix-bug"})
+    committed = await given.commit(replace(entry, event=event))
+    return committed.verdicts[0][0].run_id
 
 
 async def test_every_way_a_run_can_go_is_shown(world: World, given: Given, clock: HandClock):
@@ -53,6 +56,9 @@ async def test_every_way_a_run_can_go_is_shown(world: World, given: Given, clock
         await world.settle(10)
         assert world.lifecycle(number) == {"harken:enqueued"}
         claim = await given.claims_one()
+        await world.settle(10)
+        assert world.lifecycle(number) == {"harken:enqueued"}, "it looks at its ticket"
+        await accept(given.store, claim)
         await world.settle(10)
         assert world.lifecycle(number) == {"harken:in-progress"}
         await given.store.park(claim.id, claim.token, Park(waiting_for="approval", prompt="Go on?"))
@@ -94,4 +100,4 @@ async def test_a_failed_run_that_is_tried_again_is_shown_again(world: World, giv
         assert world.lifecycle(number) == {"harken:enqueued"}
     sticky, told = world.board.comments(number)
     assert "harken-receipt" in sticky
-    assert told.startswith("This run failed")
+    assert told.startswith("@leo this run failed")

@@ -8,13 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harken.kit.cursor import load_cursor
 from harken.runs import Cancelled
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.testing.fakes.server import Answer
-from harken.tickets import ProjectScope, Routes
+from harken.tickets import ProjectScope, Routes, TicketMemory
 from harken.tickets.cycle import TicketCursor
 from tests.tickets.tracked import Tracked, github, project, settings
 
@@ -272,6 +273,9 @@ async def test_a_withdrawn_ticket_whose_label_is_back_before_its_run_has_ended_r
         it.hub.unlabel(issue, "fix")
         await it.cycle()
         assert (await it.states(id_of(issue)))[-1] == "withdrawn:label"
+        # its run is being ended
+        (run,) = [claim.id for claim in it.claims]
+        await it.memories.update(id_of(issue), lambda known: replace(known or TicketMemory(project=""), withdrawn=run))
         it.hub.label(issue, "fix")
         await it.cycle()
         assert (await it.states(id_of(issue)))[-1] == "withdrawn:label"
@@ -439,3 +443,36 @@ async def test_the_mark_is_stored_and_moves(clock: VirtualClock, tmp_path: Path)
         assert stored is not None
         assert not stored.reading
         assert clock.now() - stored.marks["acme/shop"] < timedelta(seconds=130)
+
+
+@virtual
+async def test_finished_tickets_are_looked_up_again_only_when_they_change_or_in_a_sweep(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with github(clock, tmp_path) as it:
+        issues = [it.hub.open("fix") for _ in range(40)]
+        await it.start()
+        await it.cycle(5)
+        await run_to_its_end(it)
+        await cycles(it, 17)
+        looked: list[str] = []
+        get = it.store.get
+
+        async def counted(kind: str, name: str) -> object:
+            looked.append(name)
+            return await get(kind, name)
+
+        it.store.get = counted  # type: ignore[assignment]
+        await cycles(it, 5)
+        assert looked == []
+        requests = len(it.hub.seen)
+        await it.cycle()
+        assert {seen.status for seen in it.hub.seen[requests:] if seen.query.get("labels") == "fix"} == {304}
+        it.hub.unlabel(issues[7], "harken:done", by="leo")
+        await it.cycle()
+        await it.cycle()
+        assert set(looked) == {f"hub/{id_of(issues[7])}"}
+        assert (await ran(it))["8"] == 2
+        looked.clear()
+        await cycles(it, 15)
+        assert len(set(looked)) == 40, "a sweep looks at all"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.kit.cursor import load_cursor
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
 from harken.tickets import Lifecycle, ProjectScope, TicketMemory
-from harken.tickets.cycle import TicketCursor
+from harken.tickets.deliveries import stored_deliveries
 from harken.tickets.source import NO_PROJECT
 from tests.tickets.test_source import cycles, id_of, ran
 from tests.tickets.test_webhooks import told
@@ -210,7 +209,7 @@ async def test_webhooks_that_tell_everything_leave_the_sweep_nothing_to_find(
             await it.tell(told(issue))
             await it.cycle(300)
         assert await ran(it) == {str(number): 1 for number in range(1, 11)}
-        assert (it.source.deliveries.heard, it.source.deliveries.share) == (10, 1.0)
+        assert (it.source.deliveries.delivered, it.source.deliveries.share) == (10, 1.0)
         assert lists(it, "harken:pending") == 4
 
 
@@ -226,16 +225,17 @@ async def test_lost_webhooks_are_counted_and_make_the_polls_more_frequent_until_
             if number != 3:
                 await it.tell(told(issue))
         await it.cycle(QUARTER)
-        assert (it.source.deliveries.heard, it.source.deliveries.missed) == (9, 1)
+        assert (it.source.deliveries.delivered, it.source.deliveries.lost) == (9, 1)
         polls = lists(it, "harken:pending")
         await it.cycle(600)
         assert lists(it, "harken:pending") - polls >= 9
-        stored = load_cursor((await it.feed_state()).cursor, TicketCursor)
-        assert stored is not None
-        assert (stored.deliveries.missed, stored.deliveries.share) == (1, 0.9)
+        await it.counter.save()
+        stored = (await stored_deliveries(it.store))["hub"]
+        assert (stored.lost, stored.share) == (1, 0.9)
         for _ in range(130):
             await it.tell(told(it.hub.open("fix")))
             await it.cycle(60)
+            await it.counter.save()
         assert it.source.deliveries.share == 1.0
         polls = lists(it, "harken:pending")
         await it.cycle(QUARTER)
@@ -266,7 +266,7 @@ async def test_a_polled_tracker_whose_webhooks_get_lost_is_polled_more_often(
         await it.cycle(5)
         it.hub.open("fix")
         await it.cycle(60)
-        assert it.source.deliveries.missed == 1
+        assert it.source.deliveries.lost == 1
         polls = lists(it, "harken:pending")
         await it.cycle(300)
         assert lists(it, "harken:pending") - polls >= 19

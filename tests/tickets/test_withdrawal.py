@@ -38,7 +38,7 @@ def wish(**more: Any) -> Wish:
     ("seen", "wanted", "reason"),
     [
         (ticket(), wish(), ""),
-        (ticket(closed=True), wish(), "the ticket is closed"),
+        (ticket(closed=True), wish(), "the ticket was closed"),
         (ticket("Done"), wish(begun=True), "its status Done is not one of open_states"),
         (ticket("Active"), wish(), "its status Active is not one of trigger_statuses"),
         (ticket("Active"), wish(begun=True), ""),
@@ -52,7 +52,7 @@ def wish(**more: Any) -> Wish:
             wish(begun=True, moved=OwnMove(status="Done", closed=False)),
             "its status Removed is not one of open_states",
         ),
-        (ticket(closed=True), wish(begun=True, moved=OwnMove(status="Done", closed=False)), "the ticket is closed"),
+        (ticket(closed=True), wish(begun=True, moved=OwnMove(status="Done", closed=False)), "the ticket was closed"),
     ],
 )
 def test_why_a_ticket_does_not_want_its_run(seen: Ticket, wanted: Wish, reason: str) -> None:

@@ -38,6 +38,7 @@ from harken.tickets import (
     feed_name,
     trigger_name,
 )
+from harken.tickets.deliveries import DeliveryCounter
 from tests.ingest.process import NoExecutor
 from tests.services.github import SHOP, account
 
@@ -134,6 +135,7 @@ class Tracked:
         """Open the store and make the source, and read nothing."""
         self.store = SqliteStore.at(self._path, self.clock, inline=True)
         self.memories = TicketMemories(self.store, self.settings.name)
+        self.counter = DeliveryCounter(self.clock, self.store, self.settings.name)
         self.source = self.another_source()
         engine: Any = (self.store, self.clock, Random(1), NoExecutor(), lambda feed: self.source)
         self.intake = Intake(*engine, holder="tests")
@@ -148,6 +150,7 @@ class Tracked:
             recall=partial(self.store.recall, self.feed),
             wake=self._wake,
             on_comment=self._on_comment,
+            deliveries=self.counter,
         )
 
     async def stop(self) -> None:

@@ -28,6 +28,7 @@ from harken.source import Plugin
 __all__ = [
     "FeedBlock",
     "NamedFeedBlock",
+    "find_account",
     "host_of",
     "internal_feed",
     "is_loopback",
@@ -82,27 +83,24 @@ def read_feed(name: str, node: Node, resolver: Resolver, report: Report, path: P
     return FeedSpec(feed=feed, query=spec.query)
 
 
-def read_inline_feed(table: Table, resolver: Resolver, report: Report, path: Path) -> FeedSpec | None:
-    """Return the feed that a table describes, named by a digest of what it reads. Every error in it is reported."""
+def read_inline_feed(
+    table: Table, resolver: Resolver, report: Report, path: Path, *, query_path: Path | None = None
+) -> FeedSpec | None:
+    """Return the feed that a table describes, named by a digest of what it reads. Every error in it is reported.
+
+    `query_path`: where its query is written, if not under `query`.
+    """
     block = check(FeedBlock, table.without(*(set(table.items) - set(FeedBlock.model_fields))), report, path)
-    integration = table.items.get("integration")
-    name = getattr(integration, "value", None)
-    if integration is None or not isinstance(name, str) or not name:
-        return None
-    service = plugin_of(name, resolver.plugins)
-    if service is not None and "account" in table.items:
-        found = _other_account(service, table.items["account"], resolver, report, (*path, "account"))
-    else:
-        found = resolver.account(name, integration.place, report, (*path, "integration"))
+    found = find_account(table, resolver, report, path)
     if found is None:
         return None
     account, plugin = found
     if plugin.source is None:
-        fix = "Use another integration, or a webhook trigger"
-        report.error(integration.place, (*path, "integration"), f"{plugin.kind} cannot be polled", fix)
+        fix = "Use a stream trigger" if plugin.stream else "Use another integration, or a webhook trigger"
+        report.error(table.items["integration"].place, (*path, "integration"), f"{plugin.kind} cannot be polled", fix)
         return None
     node = table.items.get("query", Table(items={}, keys={}, place=table.place))
-    query, readable = read_query(plugin.query, node, report, (*path, "query"), kind=plugin.kind)
+    query, readable = read_query(plugin.query, node, report, query_path or (*path, "query"), kind=plugin.kind)
     if block is None or not readable:
         return None
     revealed = revealed_query(query)
@@ -112,6 +110,18 @@ def read_inline_feed(table: Table, resolver: Resolver, report: Report, path: Pat
         return None
     feed = _build_feed(block, account, plugin, resolver.hide(revealed), schedule)
     return FeedSpec(feed=msgspec.structs.replace(feed, query=storable_query(query, resolver.hide)), query=query)
+
+
+def find_account(table: Table, resolver: Resolver, report: Report, path: Path) -> tuple[Account, Plugin] | None:
+    """Return the account and the service that `integration:` names, with `account:` where a service has none."""
+    integration = table.items.get("integration")
+    name = getattr(integration, "value", None)
+    if integration is None or not isinstance(name, str) or not name:
+        return None
+    service = plugin_of(name, resolver.plugins)
+    if service is not None and "account" in table.items:
+        return _other_account(service, table.items["account"], resolver, report, (*path, "account"))
+    return resolver.account(name, integration.place, report, (*path, "integration"))
 
 
 def _other_account(

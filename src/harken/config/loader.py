@@ -23,9 +23,10 @@ from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secrets import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_extra, store_location
 from harken.config.sources import with_shards
+from harken.config.streams import is_stream, read_named_stream
 from harken.config.trackers.compile import compile_all
+from harken.config.trackers.project import Known
 from harken.config.trackers.read import Section, Taken, Tickets, read_tickets
-from harken.config.trackers.settings import Known
 from harken.config.validate import as_table, check
 from harken.config.workflows import (
     Checker,
@@ -233,7 +234,10 @@ class Loader:
             report.error(
                 node.place, path, "this name is taken by Harken itself", "Use another, without a slash", "clash"
             )
-        spec = read_feed(name, node, self._resolver, report, path)
+        if isinstance(node, Table) and is_stream(node, self._resolver):
+            spec = read_named_stream(name, node, self._resolver, report, path)
+        else:
+            spec = read_feed(name, node, self._resolver, report, path)
         if spec is not None:
             self._resolver.feeds[name] = spec
 

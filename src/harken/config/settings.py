@@ -118,6 +118,7 @@ class Retention(Strict):
     events: Duration = 30 * DAY
     runs: Duration = 30 * DAY
     ticks: Duration = 7 * DAY
+    audit: Duration = 365 * DAY
 
 
 class Http(Strict):

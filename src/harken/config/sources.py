@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
@@ -27,17 +27,25 @@ SHARDS = 16
 def source_for(feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], host: Host) -> Source:
     """Return the source of a feed, with its account and query. Raise NotFound when its kind has none."""
     plugin = plugin_of(feed.kind, plugins)
-    build = (plugin.webhook if feed.way == "push" else plugin.source) if plugin else None
-    if plugin is None or build is None:
+    if plugin is None or (made := _maker(plugin, feed)) is None:
         raise NotFound(
             f"the feed {feed.display_name} has no source of kind {feed.kind}", fix="Install the service it needs"
         )
-    model = plugin.webhook_query if feed.way == "push" else plugin.query
+    build, model = made
     query = loaded.queries.get(feed.name) or _query(feed, model, loaded)
     account = loaded.integrations.get(feed.integration)
     private = host.allow_private or bool(account and account.allow_private) or _allows_private(query)
     bound = replace(host, allow_private=private, identity=feed.identity, feed=feed.name)
     return build(query, account.model if account else None, bound)
+
+
+def _maker(plugin: Plugin, feed: Feed) -> tuple[Callable[[Any, Any, Host], Source], type[BaseModel] | None] | None:
+    """What makes the source of a feed that is read in this way, and the model of its query."""
+    if feed.way == "push":
+        return (plugin.webhook, plugin.webhook_query) if plugin.webhook else None
+    if feed.way == "stream":
+        return (plugin.stream, plugin.stream_query) if plugin.stream else None
+    return (plugin.source, plugin.query) if plugin.source else None
 
 
 def _query(feed: Feed, model: type[BaseModel] | None, loaded: Loaded) -> BaseModel | None:

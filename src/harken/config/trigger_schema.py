@@ -10,18 +10,19 @@ from harken.config.feeds import FeedBlock
 from harken.config.settings import Duration
 from harken.config.validate import Invalid, Strict
 from harken.errors import Misconfigured
-from harken.feed import Overlap
+from harken.event import Identity
+from harken.feed import First, Overlap
 from harken.schedule import zone_of
 
 __all__ = [
     "KINDS",
-    "PLANNED_KINDS",
     "BudgetBlock",
     "CommonBlock",
     "DigestBlock",
     "DispatchBlock",
     "EmptyBlock",
     "EventBlock",
+    "FileBlock",
     "GatherBlock",
     "PollBlock",
     "QuietHours",
@@ -29,8 +30,7 @@ __all__ = [
     "WebhookBlock",
 ]
 
-KINDS = ("poll", "webhook", "schedule", "event", "api", "feed")
-PLANNED_KINDS = ("file", "stream")
+KINDS = ("poll", "webhook", "stream", "file", "schedule", "event", "api", "feed")
 
 
 def _as_list(value: Any) -> Any:
@@ -59,6 +59,15 @@ class DispatchBlock(Strict):
 
 class PollBlock(FeedBlock, DispatchBlock):
     """`poll:` describes a feed in place."""
+
+
+class FileBlock(Strict):
+    """The settings of every file trigger; all others are those of the service `files`."""
+
+    interval: Duration | None = None
+    schedule: Any = None
+    identity: Identity | None = None
+    first: First | None = None
 
 
 class DigestBlock(Strict):

@@ -16,13 +16,14 @@ from harken.config.findings import Path, Report
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import ParsedSchedule, read_schedule
 from harken.config.secrets import secrets_in, storable_query
+from harken.config.streams import read_stream
 from harken.config.trigger_schema import (
     KINDS,
-    PLANNED_KINDS,
     CommonBlock,
     DispatchBlock,
     EmptyBlock,
     EventBlock,
+    FileBlock,
     PollBlock,
     TriggerBlock,
     WebhookBlock,
@@ -32,6 +33,7 @@ from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locat
 from harken.durations import format_duration
 from harken.errors import HarkenError
 from harken.feed import Budget, Digest, Feed, Spacing, Trigger
+from harken.kit.standard_webhooks import MEMORY_SECONDS
 from harken.schedule import Every, Quiet
 from harken.source import Plugin
 from harken.suggest import suggest_fix
@@ -40,8 +42,10 @@ __all__ = ["read_trigger"]
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 # longer than common providers repeat a delivery
-_PUSH_MEMORY = 72 * 3_600.0
+_PUSH_MEMORY = MEMORY_SECONDS
 _DISPATCH_KEYS = frozenset(DispatchBlock.model_fields)
+# what is written there is sent to a service, and nowhere else
+_SENT = (("poll", "query"), ("stream", "query"))
 _PLANNED_GATHERING = ("debounce", "join", "throttle", "dedupe")
 
 
@@ -71,11 +75,11 @@ def read_trigger(
 
 
 def _read_kind(table: Table, report: Report, path: Path) -> str | None:
-    given = [name for name in (*KINDS, *PLANNED_KINDS) if name in table.items]
+    given = [name for name in KINDS if name in table.items]
     node = table.items.get("type")
     if node is not None:
         named = node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
-        if named not in (*KINDS, *PLANNED_KINDS):
+        if named not in KINDS:
             report.error(node.place, (*path, "type"), "there is no such trigger", suggest_fix(named, KINDS))
             return None
         given = [named, *(name for name in given if name != named)]
@@ -83,10 +87,6 @@ def _read_kind(table: Table, report: Report, path: Path) -> str | None:
         message = f"has {' and '.join(given)}" if given else "says nothing about what to listen to"
         fix = "Keep one, and put the other into a workflow of its own" if given else f"Add one of {', '.join(KINDS)}"
         report.error(table.place, path, message, fix, "invalid" if given else "missing")
-        return None
-    if given[0] in PLANNED_KINDS:
-        place = locate(table, (given[0],), key=True)
-        report.error(place, (*path, given[0]), f"this version has no {given[0]} trigger yet", "", "not_yet")
         return None
     return given[0]
 
@@ -118,6 +118,10 @@ def _read_listener(
         types, condition = _read_event(node, report, inner)
     elif kind == "webhook":
         spec = _read_webhook(workflow, node, resolver, report, inner)
+    elif kind == "stream":
+        spec = _read_stream(workflow, node, resolver, report, inner)
+    elif kind == "file":
+        spec = _read_file(workflow, node, resolver, report, inner)
     elif kind == "schedule":
         spec = _read_schedule_trigger(workflow, node, resolver, report, inner)
     elif kind == "api":
@@ -152,6 +156,28 @@ def _read_poll(
     return Listener(
         spec=labelled, dispatch=DispatchBlock.model_construct(**given), dispatch_table=whole, path=(*path, "poll")
     )
+
+
+def _read_stream(workflow: str, node: Node, resolver: Resolver, report: Report, path: Path) -> FeedSpec | None:
+    table = as_table(node, report, path)
+    spec = read_stream(table, resolver, report, path) if table else None
+    return replace(spec, feed=msgspec.structs.replace(spec.feed, label=workflow)) if spec else None
+
+
+def _read_file(workflow: str, node: Node, resolver: Resolver, report: Report, path: Path) -> FeedSpec | None:
+    """A file trigger polls the service `files`; the query stands in the block itself, or is a path alone."""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        node = Table(items={"path": node}, keys={"path": node.place}, place=node.place)
+    table = as_table(node, report, path)
+    if table is None:
+        return None
+    query = table.without(*FileBlock.model_fields)
+    rest = table.without(*query.items)
+    items: dict[str, Node] = {**rest.items, "integration": Scalar(value="files", place=table.place), "query": query}
+    keys = {**rest.keys, "integration": table.place, "query": table.place}
+    poll = Table(items=items, keys=keys, place=table.place)
+    spec = read_inline_feed(poll, resolver, report, path, query_path=path)
+    return replace(spec, feed=msgspec.structs.replace(spec.feed, label=workflow)) if spec else None
 
 
 def _read_webhook(workflow: str, node: Node, resolver: Resolver, report: Report, path: Path) -> FeedSpec | None:
@@ -212,7 +238,8 @@ def _webhook_feed(address: str, plugin: Plugin, account: str, query: BaseModel |
         integration=account,
         way="push",
         query=storable_query(query, resolver.hide),
-        identity=plugin.identity,
+        # each message is an occurrence, also where polls tell only new subjects
+        identity="change" if plugin.identity == "once" else plugin.identity,
         lookback=0.0,
         first="deliver",
         memory_seconds=_PUSH_MEMORY,
@@ -333,8 +360,8 @@ def _node_at(node: Node, path: tuple[str, ...]) -> Node:
 def _check_secrets(table: Table, report: Report, path: Path) -> None:
     """Report secrets outside of what is sent to a service: conditions and inputs are stored with each decision."""
     for inside, scalar in strings(table):
-        if scalar.shown is not None and inside[0] != "webhook" and inside[:2] != ("poll", "query"):
-            fix = "Use it in poll.query, in webhook or in a step"
+        if scalar.shown is not None and inside[0] != "webhook" and inside[:2] not in _SENT:
+            fix = "Use it in poll.query, in stream.query, in webhook or in a step"
             report.error(scalar.place, (*path, *inside), "a secret cannot stand here", fix)
 
 

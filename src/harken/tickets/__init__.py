@@ -1,6 +1,6 @@
 """How a ticket starts a pipeline and carries its state: pure rules over values, and what the engine does with them."""
 
-from harken.tickets.adoption import Adopted
+from harken.tickets.adoption import AdoptionResult
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.pace import WritePaces
@@ -17,7 +17,7 @@ from harken.tickets.trust import Trust, Trusted, judge
 __all__ = [
     "ENQUEUED_AFTER",
     "LATEST_REPAIRS",
-    "Adopted",
+    "AdoptionResult",
     "Lifecycle",
     "LifecycleLabels",
     "ProjectScope",

@@ -12,15 +12,17 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
+from harken.errors import RetryLater
 from harken.runs import FINAL
 from harken.ticket import Comment, Ticket
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemory
+from harken.tickets.pace import swap_in_turn
 from harken.tickets.receipt import Receipt, is_sticky, receipts_in
 from harken.tickets.resolution import resolve
 from harken.tickets.ticket_writer import Target
 
-__all__ = ["Adopted", "adopt", "status_from"]
+__all__ = ["AdoptionResult", "adopt", "status_from"]
 
 log = structlog.get_logger("harken.tickets")
 
@@ -30,33 +32,45 @@ UNKNOWN_RUN = "adopted"
 _STATUS = {Lifecycle.DONE: "done", Lifecycle.FAILED: "failed"}
 
 
-class Adopted(msgspec.Struct, frozen=True, kw_only=True):
+class AdoptionResult(msgspec.Struct, frozen=True, kw_only=True):
     """Tickets (what people call them) by what was found: `finished` ones are remembered and not run again.
 
     `interrupted` had a run that was not over, and can be claimed again. `foreign` have a label that is not ours.
+    `waits`: the platform wants us to wait so many seconds before the rest is adopted, for this `reason`.
     """
 
     finished: tuple[str, ...] = ()
     interrupted: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    waits: float | None = None
+    reason: str = ""
 
-    def __add__(self, other: Adopted) -> Adopted:
-        return Adopted(
+    def __add__(self, other: AdoptionResult) -> AdoptionResult:
+        return AdoptionResult(
             finished=self.finished + other.finished,
             interrupted=self.interrupted + other.interrupted,
             foreign=self.foreign + other.foreign,
+            waits=other.waits,
+            reason=other.reason,
         )
 
 
-async def adopt(targets: Sequence[Target], key: bytes, clock: Clock) -> Adopted:
-    """Adopt the tickets of one location; `targets` are the projects there, in the order of the configuration."""
-    own = (await targets[0].tracker.own_account()).id
-    adopted = Adopted()
-    async for ticket in _labelled(targets[0]):
-        name = resolve(ticket, [target.project.scope for target in targets]).project
-        target = next((target for target in targets if target.project.name == name), None)
-        if target is not None:
-            adopted += await _adopt_ticket(target, ticket, own, key, clock)
+async def adopt(targets: Sequence[Target], key: bytes, clock: Clock) -> AdoptionResult:
+    """Adopt the tickets of one location; `targets` are the projects there, in the order of the configuration.
+
+    Called again after a wait, it goes on with those that are not adopted yet."""
+    adopted = AdoptionResult()
+    try:
+        own = (await targets[0].tracker.own_account()).id
+        async for ticket in _list_labelled(targets[0]):
+            name = resolve(ticket, [target.project.scope for target in targets]).project
+            target = next((target for target in targets if target.project.name == name), None)
+            if target is not None:
+                adopted += await _adopt_ticket(target, ticket, own, key, clock)
+    except RetryLater as error:
+        if error.after is None:
+            raise
+        adopted += AdoptionResult(waits=error.after, reason=error.message)
     return adopted
 
 
@@ -68,15 +82,15 @@ def status_from(shown: Lifecycle, receipt: Receipt | None) -> str:
     return receipt.state if receipt is not None and receipt.state in FINAL - {"cancelled"} else ""
 
 
-async def _adopt_ticket(target: Target, ticket: Ticket, own: str, key: bytes, clock: Clock) -> Adopted:
+async def _adopt_ticket(target: Target, ticket: Ticket, own: str, key: bytes, clock: Clock) -> AdoptionResult:
     labels = target.settings.lifecycle
     shown = labels.state_of(ticket.labels)
     known = await target.memories.get(ticket.id)
     if shown is None or shown is Lifecycle.PENDING or (known is not None and known.run):
-        return Adopted()
-    sticky, receipt = await _receipt(target, ticket, own, key)
+        return AdoptionResult()
+    sticky, receipt = await _find_receipt(target, ticket, own, key)
     if receipt is None and not await _is_label_ours(target, ticket, shown, own):
-        return Adopted(foreign=(ticket.ref,))
+        return AdoptionResult(foreign=(ticket.ref,))
     status = status_from(shown, receipt)
     memory = TicketMemory(
         project=target.project.name,
@@ -91,18 +105,18 @@ async def _adopt_ticket(target: Target, ticket: Ticket, own: str, key: bytes, cl
         settled=f"{receipt.run}:{status}:0" if receipt and status else "",
     )
     if not status:
-        await target.pace.take(ticket.id)
         remove = [label for label in ticket.labels if not labels.others([label])]
-        after = await target.tracker.swap_labels(ticket, [labels.label(Lifecycle.PENDING)], remove)
+        pending = labels.label(Lifecycle.PENDING)
+        after = await swap_in_turn(target.pace, target.tracker, ticket, [pending], remove)
         memory = msgspec.structs.replace(
             memory, run="", shown=Lifecycle.PENDING, version=after.version, wrote_at=clock.now(), confirmed=False
         )
     await target.memories.update(ticket.id, lambda before: memory)
     log.info("ticket.adopted", tracker=target.settings.name, ticket=ticket.ref, status=status or "interrupted")
-    return Adopted(finished=(ticket.ref,)) if status else Adopted(interrupted=(ticket.ref,))
+    return AdoptionResult(finished=(ticket.ref,)) if status else AdoptionResult(interrupted=(ticket.ref,))
 
 
-async def _labelled(target: Target) -> AsyncIterator[Ticket]:
+async def _list_labelled(target: Target) -> AsyncIterator[Ticket]:
     """Every ticket with a label of ours, closed ones too, each once."""
     labels, page, seen = [target.settings.lifecycle.label(state) for state in Lifecycle], None, set[str]()
     while True:
@@ -116,7 +130,7 @@ async def _labelled(target: Target) -> AsyncIterator[Ticket]:
             return
 
 
-async def _receipt(target: Target, ticket: Ticket, own: str, key: bytes) -> tuple[Comment | None, Receipt | None]:
+async def _find_receipt(target: Target, ticket: Ticket, own: str, key: bytes) -> tuple[Comment | None, Receipt | None]:
     """Our sticky comment, and the newest receipt that is really ours."""
     comments = [one for one in await target.tracker.comments(ticket) if one.author is not None and one.author.id == own]
     sticky = next((one for one in reversed(comments) if is_sticky(one)), None)

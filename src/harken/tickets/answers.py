@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from harken.runs import Run, StepRecord
+from harken.runs import Run
 from harken.ticket import Actor, Comment
-from harken.tickets.looking import PREFLIGHT
+from harken.tickets.questions import asking_step, is_approval
 from harken.tickets.receipt import is_ours, notice_line
 from harken.tickets.ticket_writer import stage_of
 
@@ -20,8 +20,6 @@ __all__ = ["Question", "answer_in", "approval_in", "question_of", "replies_to"]
 LONGEST_ANSWER, LONGEST_REASON = 20_000, 200
 CLOCKS_APART = timedelta(minutes=15)
 """So far the clock of a platform may be behind ours."""
-
-_APPROVALS = frozenset({"approve", PREFLIGHT})
 
 _DECISION = re.compile(r"\W*(approved?|reject(?:ed)?)\b", re.IGNORECASE)
 
@@ -41,11 +39,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 def question_of(run: Run) -> Question | None:
     """The question that a waiting run has asked last; None if it waits for something else."""
-    latest = {record.path: record for record in run.journal}
-    asked = [record for record in latest.values() if record.status == "waiting" and _prompt_of(record)]
-    if run.status != "waiting" or not asked:
+    last = asking_step(run)
+    if last is None:
         return None
-    last = asked[-1]
     noted: Mapping[str, Any] = last.output
     at = datetime.fromisoformat(noted["asked_at"]) if isinstance(noted.get("asked_at"), str) else last.started_at
     comment = str(noted.get("comment") or "")
@@ -56,13 +52,8 @@ def question_of(run: Run) -> Question | None:
         asked_at=at if comment else at - CLOCKS_APART,
         comment=comment,
         line="" if comment else notice_line(stage_of(run)),
-        approval=last.action in _APPROVALS,
+        approval=is_approval(last),
     )
-
-
-def _prompt_of(record: StepRecord) -> Any:
-    noted = record.output
-    return (noted.get("prompt") or noted.get("question")) if isinstance(noted, Mapping) else None
 
 
 def replies_to(question: Question, comments: Sequence[Comment], own: Actor) -> list[Comment]:

@@ -5,12 +5,14 @@ A pass decides by how things are and not by what happened, so a crash in between
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from harken.backoff import error_text
 from harken.clock import Clock
 from harken.errors import HarkenError, RetryLater
 from harken.event import Known, Recorded
@@ -24,10 +26,13 @@ from harken.tickets.answers import answer_in, question_of, replies_to
 from harken.tickets.events import VOUCHED
 from harken.tickets.looking import accepted_look, is_unordered
 from harken.tickets.memory import DocumentStore
+from harken.tickets.removal import Removal, find_removal, grace_of, is_meant
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
-from harken.tickets.withdrawal import Wish, own_move, remembered, why_withdrawn
+from harken.tickets.withdrawal import Wish, is_replaced, missing_label, own_move, remembered, why_withdrawn
 
 __all__ = ["Attendance", "DeskStore"]
+
+T = TypeVar("T")
 
 log = structlog.get_logger("harken.tickets")
 
@@ -38,9 +43,11 @@ LIST_SECONDS = 15.0
 LOOK_SECONDS, WEBHOOK_SECONDS = 10.0, 60.0
 """How often a ticket is looked at whose run is at work; less often where webhooks tell that it was withdrawn."""
 _LOOKED_AT = {"running": 0.0, "waiting": 60.0}
-"""Seconds between two looks at the least. In a run that waits for a time nothing happens meanwhile."""
+"""Seconds between two looks at the least. In a run that waits nothing happens meanwhile."""
 SPREAD_SECONDS = 2.0
 """Two looks at tickets of one tracker are so far apart on average: a credential has a quota."""
+REASON_SECONDS = 3.0
+"""So long a platform may take to tell what is only needed for the reason."""
 PATIENCE_SHARE, LONGEST_WAIT = 0.05, 300.0
 """The longer a question waits, the less often its answer is looked for: after a part of that time, at most 5 min."""
 
@@ -58,7 +65,7 @@ class DeskStore(DocumentStore, Protocol):
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]: ...
 
-    async def cancel(self, run_id: str) -> bool: ...
+    async def cancel(self, run_id: str, reason: str = ...) -> bool: ...
 
     async def answer(self, run_id: str, answer: Any) -> bool: ...
 
@@ -88,7 +95,11 @@ class Attendance:
         self._on_cancelled = on_cancelled
         self._events: dict[str, Recorded] = {}
         self._looked: dict[str, float] = {}
+        self._sought: dict[str, float] = {}
         self._asked: dict[str, datetime] = {}
+        # since when the feed tells of runs that their label is off, and since when our own looks show it
+        self._told_off: dict[str, float] = {}
+        self._seen_off: dict[str, float] = {}
         self._commented: set[str] = set()
         self._at_rest: list[Run] = []
         self._listed_at: float | None = None
@@ -106,7 +117,8 @@ class Attendance:
         events = {run.id: await self._event(run) for _, run in found}
         attended = [(project, run, event) for project, run in found if (event := events[run.id]) is not None]
         left = await self._cancel_withdrawn(attended)
-        self._spread = SPREAD_SECONDS * sum(run.status in ("running", "waiting") for _, run, _ in left)
+        # a run that asks is looked at, and so are its comments
+        self._spread = SPREAD_SECONDS * sum((run.status in _LOOKED_AT) + _asks(run) for _, run, _ in left)
         if self._clock.monotonic() < self._not_before:
             return
         failures: list[HarkenError] = []
@@ -154,9 +166,11 @@ class Attendance:
         return self._events.get(run.id)
 
     def _forget(self, there: set[str]) -> None:
-        for run in (self._events.keys() | self._looked.keys() | self._asked.keys()) - there:
-            for known in (self._events, self._looked, self._asked):
-                known.pop(run, None)
+        by_run = (self._events, self._looked, self._sought, self._asked, self._told_off, self._seen_off)
+        known: tuple[dict[str, Any], ...] = by_run
+        for run in {run for one in known for run in one} - there:
+            for one in known:
+                one.pop(run, None)
 
     async def _cancel_withdrawn(
         self, attended: Sequence[tuple[ProjectSettings, Run, Recorded]]
@@ -173,47 +187,101 @@ class Attendance:
         return left
 
     async def _cancel_remembered(self, project: ProjectSettings, run: Run, event: Recorded, state: str | None) -> bool:
-        if run.cancel_requested or not remembered(state, self._wish(project, event, ())).reason:
-            return run.cancel_requested
+        if run.cancel_requested:
+            return True
+        if not remembered(state, self._wish(project, event, ())).reason:
+            if self._told_off.pop(run.id, None) is not None:
+                # it may be a list that is behind which shows the label
+                self._looked.pop(run.id, None)
+            return False
         whole = await self._store.run(run.id)
         if whole is None or whole.status not in OPEN:
             return True
-        told = remembered(state, self._wish(project, event, whole.journal))
+        wish = self._wish(project, event, whole.journal)
+        told = remembered(state, wish)
         if not told.reason:
             return False
-        if told.certain:
-            await self._cancel(run, event, told.reason)
-            return True
-        # only the ticket itself can tell
-        self._looked.pop(run.id, None)
-        return False
+        if not told.certain:
+            # only the ticket itself can tell
+            self._looked.pop(run.id, None)
+            return False
+        if told.unlabelled and wish.label:
+            return await self._cancel_unlabelled(whole, event, wish)
+        ticket = await self._try(project, run, lambda tracker: tracker.get(event.subject))
+        await self._cancel(project, run, event, (ticket and why_withdrawn(ticket, wish)) or told.reason)
+        return True
+
+    async def _cancel_unlabelled(self, run: Run, event: Recorded, wish: Wish) -> bool:
+        """Cancel a run whose label is off by what the feed knows, unless it may be back in a moment."""
+        seen_for = self._age(self._told_off, run.id)
+        if seen_for < grace_of(self.settings, begun=accepted_look(run.journal) is not None):
+            return False
+        project, label = wish.project, wish.label
+        found = await self._try(project, run, lambda tracker: find_removal(tracker, _ticket_of(event), label))
+        removal, ticket = found or Removal(label=label), None
+        if removal.back:
+            ticket = await self._try(project, run, lambda tracker: tracker.get(event.subject))
+        if ticket is not None and not why_withdrawn(ticket, wish):
+            # the feed finds out with its next read
+            return False
+        await self._cancel(project, run, event, removal.text)
+        return True
+
+    async def _try(self, project: ProjectSettings, run: Run, read: Callable[[TicketTracker], Awaitable[T]]) -> T | None:
+        """Read what a cancelled run would say about itself. Without it the run is cancelled all the same."""
+        try:
+            async with asyncio.timeout(REASON_SECONDS):
+                return await read(self._connect(project.location))
+        except (HarkenError, TimeoutError) as error:
+            log.debug("ticket.reason_not_read", tracker=self.settings.name, run=run.id, reason=error_text(error))
+            return None
+
+    def _age(self, since: dict[str, float], run: str) -> float:
+        """For how many seconds this is known of the run; from now on if it is new."""
+        now = self._clock.monotonic()
+        return now - since.setdefault(run, now)
 
     async def _look_after(self, project: ProjectSettings, run: Run, event: Recorded) -> None:
-        if run.status == "waiting" and run.waiting_for in (ANSWER, APPROVAL):
-            if event.subject in self._commented or self._is_due(run, self._patience(run)):
-                await self._seek_answer(project, run, event)
-        elif run.status in _LOOKED_AT and self._is_due(run, _LOOKED_AT[run.status]):
+        heard = event.subject in self._commented
+        if _asks(run) and (heard or self._is_due(self._sought, run, self._patience(run))):
+            await self._seek_answer(project, run, event)
+        # the feed does not see that the label of this run is gone while another one of the map is on the ticket
+        if run.status in _LOOKED_AT and self._is_due(self._looked, run, _LOOKED_AT[run.status]):
             await self._look_at(project, run, event)
 
     async def _look_at(self, project: ProjectSettings, run: Run, event: Recorded) -> None:
         """Read the ticket, and cancel the run if nobody wants it any more."""
-        whole = await self._store.run(run.id)
-        ticket = await self._connect(project.location).get(event.subject)
+        whole, tracker = await self._store.run(run.id), self._connect(project.location)
+        ticket = await tracker.get(event.subject)
         self._looked[run.id] = self._clock.monotonic()
         if whole is None or ticket is None or _is_behind(ticket, event):
             # a ticket that is gone is found by the feed, which knows copies that are behind
             return
-        reason = why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True))
-        if reason and is_unordered(ticket, event, self._clock.now()):
+        wish = self._wish(project, event, whole.journal, begun=True)
+        reason = why_withdrawn(ticket, wish)
+        if not reason:
+            self._seen_off.pop(run.id, None)
+            return
+        if is_unordered(ticket, event, self._clock.now()):
             self._looked.pop(run.id)
-        elif reason:
-            await self._note_withdrawn(project.name, event.subject, run.id)
-            await self._cancel(run, event, reason)
+            return
+        if label := missing_label(ticket, wish):
+            removal = await find_removal(tracker, ticket, label)
+            grace = grace_of(self.settings, begun=accepted_look(whole.journal) is not None)
+            seen_for = self._age(self._seen_off, run.id)
+            for_good = is_replaced(ticket, wish)
+            if not for_good and not is_meant(removal, grace, seen_for=seen_for, now=self._clock.now()):
+                # look again in the next pass
+                self._looked.pop(run.id)
+                return
+            reason = removal.text
+        await self._cancel(project, run, event, reason)
 
-    def _is_due(self, run: Run, least: float = 0.0) -> bool:
+    def _is_due(self, last: Mapping[str, float], run: Run, least: float) -> bool:
+        """Whether this was done last long enough ago for the run."""
         every = max(WEBHOOK_SECONDS if self.settings.webhook else LOOK_SECONDS, self._spread, least)
-        looked = self._looked.get(run.id)
-        return looked is None or self._clock.monotonic() - looked >= every
+        at = last.get(run.id)
+        return at is None or self._clock.monotonic() - at >= every
 
     def _patience(self, run: Run) -> float:
         asked_at = self._asked.get(run.id)
@@ -232,8 +300,9 @@ class Attendance:
             moved=own_move(records),
         )
 
-    async def _cancel(self, run: Run, event: Recorded, reason: str) -> None:
-        if await self._store.cancel(run.id):
+    async def _cancel(self, project: ProjectSettings, run: Run, event: Recorded, reason: str) -> None:
+        await self._note_withdrawn(project.name, event.subject, run.id)
+        if await self._store.cancel(run.id, reason):
             log.info("ticket.withdrawn", tracker=self.settings.name, ticket=event.subject, run=run.id, reason=reason)
             await self._on_cancelled()
 
@@ -241,7 +310,7 @@ class Attendance:
         whole = await self._store.run(run.id)
         question = question_of(whole) if whole is not None else None
         self._commented.discard(event.subject)
-        self._looked[run.id] = self._clock.monotonic()
+        self._sought[run.id] = self._clock.monotonic()
         if question is None or whole is None:
             return
         self._asked[run.id] = question.asked_at
@@ -263,6 +332,11 @@ class Attendance:
         if author is not None and starter and author.id == starter:
             return True
         return (await self._accounts.judge(tracker, project.location, author, project.trust)).yes
+
+
+def _asks(run: Run) -> bool:
+    """Whether the run waits for an answer on its ticket."""
+    return run.status == "waiting" and run.waiting_for in (ANSWER, APPROVAL)
 
 
 def _trusted_starter(run: Run, event: Recorded) -> str:

@@ -134,8 +134,10 @@ def _during_run(
     if placed.project != memory.project and where.state != "closed":
         where = Standing(state="withdrawn:project", reason=f"the ticket belongs no more to {memory.project}")
     if _kind(where.state) == "claimed":
-        # once it was withdrawn the run ends: what made the ticket ready again is the wish for another run, after it
-        again = _kind(known) in ("withdrawn", "closed")
+        # once it was withdrawn the run ends: what made the ticket ready again is the wish for another run, after it;
+        # but a label that is back before the run was ended for it has never been off
+        back = known == "withdrawn:label" and memory.withdrawn != memory.run
+        again = _kind(known) in ("withdrawn", "closed") and not back
         return Observation(placed=None if again else replace(placed, standing=where), confirms=confirms)
     if not single and where.state != known:
         return Observation(look=True, confirms=confirms)

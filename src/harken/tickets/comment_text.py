@@ -15,6 +15,7 @@ import msgspec
 
 from harken.runs import Run, StepRecord
 from harken.ticket import Actor
+from harken.tickets.questions import asking_step, is_approval, prompt_of
 from harken.tickets.receipt import NOTE
 
 __all__ = [
@@ -46,7 +47,6 @@ _APART = "\u200b"
 _ADDRESS = re.compile(r"https?://[\w.:%/?&=#+-]{1,500}", re.ASCII)
 _LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _JIRA_CLOUD_ID = re.compile(r"(?:[0-9]+:)?[0-9a-f-]{24,100}")
-_APPROVALS = ("approve", "ticket.preflight")
 _OUTPUTS = ("tail", "stdout", "output", "summary", "text")
 
 _HEADS: Mapping[str, str] = {
@@ -131,7 +131,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_of(run: Run, pipeline: str, label: str, asked_by: Actor | None) -> Report:
     """Sum up a run."""
-    asking = _asking(run)
+    asking = asking_step(run)
     return Report(
         run=run.id,
         status=run.status,
@@ -140,7 +140,7 @@ def report_of(run: Run, pipeline: str, label: str, asked_by: Actor | None) -> Re
         label=label,
         error=run.error if run.status in ("failed", "dead", "cancelled") else "",
         question=asked_in(run),
-        approval=asking is not None and asking.action in _APPROVALS,
+        approval=asking is not None and is_approval(asking),
         pull_request=pull_request_of(run),
         tokens=sum(record.tokens for record in run.journal),
         usd=sum(record.usd for record in run.journal),
@@ -216,7 +216,7 @@ def notice_of(run: Run) -> Notice:
     """What of this run wants a person. A step that wrote its question on the ticket itself needs no second comment."""
     if run.status in ("failed", "dead"):
         return "failed"
-    asking = _asking(run)
+    asking = asking_step(run)
     if asking is not None and not _field(asking.output, "comment"):
         return "waiting"
     return "pull_request" if run.status == "done" and pull_request_of(run) else ""
@@ -224,21 +224,8 @@ def notice_of(run: Run) -> Notice:
 
 def asked_in(run: Run) -> str:
     """The question that the run waits for an answer to; empty if it waits for none."""
-    asking = _asking(run)
-    return "" if asking is None else _prompt_of(asking)
-
-
-def _asking(run: Run) -> StepRecord | None:
-    """The step that has asked last, of those that wait."""
-    if run.status != "waiting":
-        return None
-    latest = {record.path: record for record in run.journal}
-    asked = [record for record in latest.values() if record.status == "waiting" and _prompt_of(record)]
-    return asked[-1] if asked else None
-
-
-def _prompt_of(record: StepRecord) -> str:
-    return _field(record.output, "prompt") or _field(record.output, "question")
+    asking = asking_step(run)
+    return "" if asking is None else prompt_of(asking)
 
 
 def pull_request_of(run: Run) -> str:

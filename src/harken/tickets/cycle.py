@@ -14,13 +14,13 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from harken.tickets.deliveries import Deliveries
 from harken.tickets.settings import TrackerSettings
 
 __all__ = [
     "OVERLAP",
     "SWEEP_EVERY",
     "List",
+    "LocationTrouble",
     "Place",
     "TicketCursor",
     "after_failure",
@@ -49,17 +49,26 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     began: datetime
 
 
+class LocationTrouble(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a location could not be read when it was tried last, and since when; `code` is that of the error."""
+
+    message: str
+    since: datetime
+    code: str = ""
+
+
 class TicketCursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`marks` say up to when the changes of each location were read, `swept_at` when the last sweep began.
 
-    `resume` are pages that could not be read. The other fields are set during a cycle: `place` is the page to read,
-    `waiting` the locations after it, `look` the tickets to look at alone, `failed` the locations with their errors.
+    `resume` are pages that could not be read, `trouble` the locations that the last cycle could not read to the end.
+    The other fields are set during a cycle: `place` is the page to read, `waiting` the locations after it, `look` the
+    tickets to look at alone, `failed` the locations with their errors.
     """
 
     marks: dict[str, datetime] = {}
     swept_at: datetime | None = None
     resume: dict[str, Place] = {}
-    deliveries: Deliveries = Deliveries()
+    trouble: dict[str, LocationTrouble] = {}
     began: datetime | None = None
     sweep: bool = False
     gathered: bool = False
@@ -96,7 +105,7 @@ def begin(
         marks={name: mark for name, mark in cursor.marks.items() if name in settings.locations},
         resume={name: place for name, place in cursor.resume.items() if name in settings.locations},
         swept_at=now if sweep else cursor.swept_at,
-        deliveries=cursor.deliveries,
+        trouble=cursor.trouble,
         began=now,
         sweep=sweep,
         waiting=settings.locations,

@@ -76,7 +76,7 @@ class Desk:
         self._on_cancelled = on_cancelled
         self._accounts: dict[str, Accounts] = {}
         self._attendances: dict[str, Attendance] = {}
-        self._heard: set[str] = set()
+        self._commented_trackers: set[str] = set()
         self._nudged = asyncio.Event()
 
     def bracket(self, claimed: Claimed) -> Bracket | None:
@@ -119,12 +119,12 @@ class Desk:
         """Something was learned about a ticket: pass now instead of at the next time."""
         self._nudged.set()
 
-    async def heard(self, tracker: str, notice: Notice) -> None:
+    async def note_comment(self, tracker: str, notice: Notice) -> None:
         """A webhook told of a comment. Who wrote it, and what, is read from the platform."""
         settings = self._settings().get(tracker)
         if settings is not None:
             self._attendance(settings).heard(notice.id)
-            self._heard.add(tracker)
+            self._commented_trackers.add(tracker)
             self.nudge()
 
     async def keep(self, lease: Lease) -> None:
@@ -138,9 +138,9 @@ class Desk:
                 if not ours:
                     await self._check()
                 # what a webhook told this process is not known to the one that attends the tickets
-                for name in list(self._settings() if ours else self._heard):
+                for name in list(self._settings() if ours else self._commented_trackers):
                     if name not in passes or passes[name].done():
-                        self._heard.discard(name)
+                        self._commented_trackers.discard(name)
                         passes[name] = asyncio.create_task(self.attend(name), name=f"desk {name}")
                 await self._wait()
         finally:

@@ -13,7 +13,7 @@ from harken.tickets.resolution import resolve
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.standing import Standing, standing
 
-__all__ = ["VOUCHED", "Placed", "event_of", "gone_event", "place", "released_event", "vouched"]
+__all__ = ["VOUCHED", "Placed", "event_of", "gone_event", "place", "released_event", "vouch_for"]
 
 LONGEST_TITLE = 1_000
 LONGEST_TEXT = 100_000
@@ -38,7 +38,9 @@ def place(ticket: Ticket, settings: TrackerSettings, location: str) -> Placed:
     project = settings.project(found.project) if found.project else None
     return Placed(
         ticket=ticket,
-        standing=_nowhere(ticket, projects) if project is None else standing(ticket, scope_of(settings, project)),
+        standing=_without_project(ticket, projects)
+        if project is None
+        else standing(ticket, scope_of(settings, project)),
         project=found.project,
         also=found.also,
     )
@@ -68,12 +70,12 @@ def released_event(ticket: Ticket, project: str, tracker: str, at: str) -> Event
     return event_of(Placed(ticket=ticket, standing=released, project=project), tracker)
 
 
-def vouched(event: Event) -> Event:
+def vouch_for(event: Event) -> Event:
     """The event of a ticket that an operator starts: whoever put the label on. Nothing from a platform sets this."""
     return msgspec.structs.replace(event, data={**event.data, VOUCHED: True})
 
 
-def _nowhere(ticket: Ticket, projects: Sequence[ProjectSettings]) -> Standing:
+def _without_project(ticket: Ticket, projects: Sequence[ProjectSettings]) -> Standing:
     if ticket.closed:
         return Standing(state="closed", reason="the ticket is closed")
     known = ", ".join(project.name for project in projects) or "there is none"

@@ -15,15 +15,16 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import Deferred
 from harken.event import Recorded
-from harken.runs import Claimed, StepRecord
+from harken.runs import StepRecord
 from harken.ticket import Actor, LabelChange, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.claims import is_another_wish
 from harken.tickets.events import VOUCHED
 from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.removal import Removal, find_removal
 from harken.tickets.settings import ProjectSettings, TrackerSettings
 from harken.tickets.trust import Trusted
-from harken.tickets.withdrawal import OwnMove, Wish, own_move, why_withdrawn
+from harken.tickets.withdrawal import OwnMove, Wish, is_replaced, missing_label, own_move, why_withdrawn
 
 __all__ = ["PREFLIGHT", "Looker", "Seen", "accepted_look", "is_same_label", "is_unordered", "last_addition"]
 
@@ -38,16 +39,19 @@ GONE_AFTER = timedelta(minutes=1)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look has shown. `reason`: why the run is not wanted any more. `change` is what put the label on."""
+    """What a look has shown. `reason`: why the run is not wanted any more. `change` is what put the label on.
+
+    `removal` is set if the only reason is that the label is off, which may be for a moment."""
 
     ticket: Ticket | None
     reason: str = ""
+    removal: Removal | None = None
     trusted: Trusted = Trusted(yes=True)
     change: LabelChange | None = None
 
 
 class Looker:
-    """Looks at the ticket of one run. `journal` is that of the run as it is now."""
+    """Looks at the ticket of the run that this event started. `journal` is that of the run as it is now."""
 
     def __init__(
         self,
@@ -56,14 +60,14 @@ class Looker:
         clock: Clock,
         settings: TrackerSettings,
         project: ProjectSettings,
-        claimed: Claimed,
+        event: Recorded,
     ) -> None:
         self._tracker = tracker
         self._accounts = accounts
         self._clock = clock
         self._settings = settings
         self._project = project
-        self.event = claimed.events[0]
+        self.event = event
 
     def wish(self, journal: Iterable[StepRecord], moved: OwnMove | None = None) -> Wish:
         known = list(journal)
@@ -87,10 +91,18 @@ class Looker:
         if reason := why_withdrawn(ticket, wish):
             if is_unordered(ticket, self.event, self._clock.now()):
                 raise Deferred(f"{ticket.ref} may be shown as it was before", after=FIRST_PAUSE)
+            if label := missing_label(ticket, wish):
+                removal = await find_removal(self._tracker, ticket, label)
+                for_good = is_replaced(ticket, wish)
+                return Seen(ticket=ticket, reason=removal.text, removal=None if for_good else removal)
             return Seen(ticket=ticket, reason=reason)
+        return await self.judge(ticket, records)
+
+    async def judge(self, ticket: Ticket, journal: Iterable[StepRecord]) -> Seen:
+        """Find out whether somebody wants the run who may. Raise Deferred if the platform does not show it yet."""
         history = await self._history(ticket)
         change = self._change(ticket, history)
-        accepted = accepted_look(records)
+        accepted = accepted_look(journal)
         if accepted is not None and (change is None or is_same_label(change, accepted)):
             return Seen(ticket=ticket, change=change)
         if self.event.data.get(VOUCHED):

@@ -7,6 +7,7 @@ GitLab: https://docs.gitlab.com/user/gitlab_com/#rate-limits-on-gitlabcom
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -14,8 +15,19 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import Deferred
+from harken.ticket import Ticket, TicketTracker
 
-__all__ = ["LIMITS", "PROGRESS", "PaceLimits", "WritePace", "WritePaces", "wait_before"]
+__all__ = [
+    "AUTOMATIC",
+    "LIMITS",
+    "PROGRESS",
+    "NoTurn",
+    "PaceLimits",
+    "WritePace",
+    "WritePaces",
+    "swap_in_turn",
+    "wait_before",
+]
 
 PATIENCE = 2.0
 """A writer waits so many seconds for its turn; a longer wait is left to a later pass, with newer values."""
@@ -23,24 +35,27 @@ PATIENCE = 2.0
 PROGRESS = 0.5
 """The part of the quota that progress may use. The rest is for what people must not miss."""
 
+AUTOMATIC = 0.96
+"""The part of the quota that is used without a person's command: one does not wait behind a thousand tickets."""
+
 _MINUTE, _HOUR = 60.0, 3600.0
 
 
-class PaceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """`gap` and `ticket_gap`: seconds between two writes, and between two writes to one ticket. 0: no limit.
+class NoTurn(Deferred):
+    """A write has to wait for its turn, which may be that of its ticket or of its kind alone."""
 
-    `apart`: the platform swaps labels with several writes, which are made one at a time.
-    """
+
+class PaceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """`gap` and `ticket_gap`: seconds between two writes, and between two writes to one ticket. 0: no limit."""
 
     gap: float = 0.0
     ticket_gap: float = 0.0
     per_minute: int = 0
     per_hour: int = 0
-    apart: bool = False
 
 
 LIMITS: Mapping[str, PaceLimits] = {
-    "github": PaceLimits(gap=1.0, per_minute=80, per_hour=500, apart=True),
+    "github": PaceLimits(gap=1.0, per_minute=80, per_hour=500),
     "gitlab": PaceLimits(per_minute=60),
     "jira": PaceLimits(ticket_gap=1.0),
     "azure_devops": PaceLimits(ticket_gap=1.0),
@@ -53,7 +68,7 @@ def wait_before(times: Sequence[float], now: float, limits: PaceLimits, *, share
     With a `share` below 1 only that part of the quotas may be used up."""
     wait = times[-1] + limits.gap - now if times and limits.gap else 0.0
     for most, span in ((limits.per_minute, _MINUTE), (limits.per_hour, _HOUR)):
-        allowed = max(1, int(most * share))
+        allowed = math.ceil(most * share)
         if most and len(times) >= allowed:
             wait = max(wait, times[-allowed] + span - now)
     return max(wait, 0.0)
@@ -68,17 +83,26 @@ class WritePace:
         self._times: deque[float] = deque()
         self._last: dict[str, float] = {}
 
-    async def take(self, ticket: str, *, share: float = 1.0) -> None:
-        """Wait for the next turn. Raise Deferred, and take none, if that is more than a moment away."""
-        while (wait := self.wait(ticket, share=share)) > 0:
+    async def take(self, ticket: str, *, share: float = 1.0, by_hand: bool = False) -> None:
+        """Wait for the next turn. Raise Deferred, and take none, if that is more than a moment away.
+
+        `by_hand`: a person waits for this write, so it may use the whole quota."""
+        while (wait := self.wait(ticket, share=share, by_hand=by_hand)) > 0:
             if wait > PATIENCE:
-                raise Deferred("the limit of writes to the tracker is used up", after=wait)
+                raise NoTurn(f"the limit of writes to the tracker is used up for another {wait:.0f} s", after=wait)
             await self._clock.sleep(wait)
         now = self._clock.monotonic()
         self._times.append(now)
         self._last[ticket] = now
 
-    def wait(self, ticket: str, *, share: float = 1.0) -> float:
+    def end_turn(self) -> None:
+        """Note that the turn is over. One that took longer than the gap may have had another write, which counts."""
+        now = self._clock.monotonic()
+        if self.limits.gap and self._times and now - self._times[-1] >= self.limits.gap:
+            self._times.append(now)
+
+    def wait(self, ticket: str, *, share: float = 1.0, by_hand: bool = False) -> float:
+        share = share if by_hand else min(share, AUTOMATIC)
         now = self._clock.monotonic()
         while self._times and self._times[0] <= now - _HOUR:
             self._times.popleft()
@@ -86,6 +110,23 @@ class WritePace:
         self._last = {name: at for name, at in self._last.items() if now - at < gap}
         own = self._last[ticket] + gap - now if ticket in self._last else 0.0
         return max(own, wait_before(self._times, now, self.limits, share=share))
+
+
+async def swap_in_turn(
+    pace: WritePace,
+    tracker: TicketTracker,
+    ticket: Ticket,
+    add: Sequence[str],
+    remove: Sequence[str],
+    *,
+    by_hand: bool = False,
+) -> Ticket:
+    """Swap labels of the ticket in a turn of its own. Raise Deferred if that is not soon."""
+    await pace.take(ticket.id, by_hand=by_hand)
+    try:
+        return await tracker.swap_labels(ticket, add, remove)
+    finally:
+        pace.end_turn()
 
 
 class WritePaces:

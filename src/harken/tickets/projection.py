@@ -11,7 +11,7 @@ from harken.tickets.claims import Age, age_of
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
 from harken.tickets.memory import TicketMemory
 
-__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "desired_state", "is_lost", "repairs_allowed"]
+__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "UNSURE", "desired_state", "is_lost", "repairs_allowed"]
 
 ENQUEUED_AFTER = timedelta(seconds=5)
 """A run that starts sooner is never shown as enqueued: each label is a write, and some platforms mail it."""
@@ -34,13 +34,21 @@ _SHOWN: dict[RunState, Lifecycle] = {
     "dead": Lifecycle.FAILED,
 }
 
+UNSURE: frozenset[RunState] = frozenset({"gathering", "ready", "blocked", "held", "running"})
+"""In these states of a run it may still have to be found out whether somebody who may has asked for it."""
 
-def desired_state(run: RunState, began: datetime, now: datetime, shown: Lifecycle | None) -> Lifecycle | None:
+
+def desired_state(
+    run: RunState, began: datetime, now: datetime, shown: Lifecycle | None, *, trusted: bool = True
+) -> Lifecycle | None:
     """The state that the ticket should show; None for none. `began`: when the run came into its state.
 
-    A cancelled run shows nothing: the ticket can be claimed again.
+    A cancelled run shows nothing: the ticket can be claimed again. Of a run that nobody who may has asked for, as far
+    as we know, only its end is shown, and that it waits for somebody to approve it.
     """
     wanted = _SHOWN.get(run)
+    if run in UNSURE and not trusted:
+        return shown
     if wanted is Lifecycle.ENQUEUED and now - began < ENQUEUED_AFTER:
         return shown
     return wanted

@@ -24,9 +24,9 @@ from harken.store import MovedRun
 from harken.store.documents import TICKET
 from harken.tasks import cancel_and_wait
 from harken.ticket import TicketTracker
-from harken.tickets.adoption import Adopted, adopt
+from harken.tickets.adoption import AdoptionResult, adopt
 from harken.tickets.memory import DocumentStore, TicketMemories, TicketMemory
-from harken.tickets.pace import PATIENCE, WritePaces
+from harken.tickets.pace import PATIENCE, NoTurn, WritePaces
 from harken.tickets.settings import TrackerSettings, trigger_name
 from harken.tickets.ticket_writer import NotMoved, Target, TicketWriter
 
@@ -194,12 +194,12 @@ class Projector:
         if failed:
             raise failed[0]
 
-    async def adopt(self, tracker: str) -> Adopted:
+    async def adopt(self, tracker: str) -> AdoptionResult:
         """Rebuild the memory of a tracker's tickets from what is on them, after the store was lost."""
         settings = self._settings().get(tracker)
         if settings is None:
             raise Misconfigured(f"there is no tracker {tracker!r}", fix="See: harken trackers list")
-        adopted = Adopted()
+        adopted = AdoptionResult()
         for location, client in self._trackers(tracker).items():
             projects = [project for project in settings.projects if project.location == location]
             if projects:
@@ -209,6 +209,8 @@ class Projector:
                     for project in projects
                 ]
                 adopted += await adopt(targets, self._key, self._clock)
+            if adopted.waits is not None:
+                break
         return adopted
 
     async def _rest(self, seconds: float) -> None:
@@ -349,6 +351,9 @@ class Projector:
         if isinstance(error, Deferred):
             # nothing was refused: there was no room for it
             visit.due = now + max(after, LOOK_SECONDS)
+            if not isinstance(error, NoTurn):
+                # the quota of requests is used up, and no other ticket of the credential would have more luck
+                rest.until = max(rest.until, now + max(after, LOOK_SECONDS))
             return
         needs_person = isinstance(error, HarkenError) and is_permanent(error.code)
         first, cap = (ATTENTION_FIRST, ATTENTION_CAP) if needs_person else (RETRY_FIRST, RETRY_CAP)
@@ -359,7 +364,8 @@ class Projector:
         rest.failures += not isinstance(error, NotMoved)
         limited = isinstance(error, RetryLater) and error.reason == "rate_limited"
         if limited and tracker.kind != "jira":
-            rest.until = max(rest.until, now + max(after, RETRY_FIRST))
+            # GitHub wants longer waits from whoever meets a limit again; jira has limits for each issue
+            rest.until = max(rest.until, now + max(after, doubled(after or RETRY_FIRST, rest.failures - 1, RETRY_CAP)))
         elif rest.failures >= FAILED_IN_A_ROW:
             rest.until = max(rest.until, now + max(after, doubled(first, rest.failures - FAILED_IN_A_ROW, cap)))
         told = log.warning if visit.failures == 1 else log.debug

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import structlog
 from msgspec.structs import replace
 
-from harken.backoff import error_text
+from harken.backoff import error_code, error_text
 from harken.clock import Clock
 from harken.errors import (
     HarkenError,
@@ -31,6 +31,7 @@ from harken.tickets.claims import is_over, is_wanted, observe
 from harken.tickets.cycle import (
     SWEEP_EVERY,
     List,
+    LocationTrouble,
     Place,
     TicketCursor,
     after_failure,
@@ -51,6 +52,7 @@ from harken.tickets.settings import TrackerSettings
 __all__ = ["TicketSource"]
 
 T = TypeVar("T")
+_Shape: TypeAlias = tuple[str, datetime | None, tuple[str, ...], str, bool, str]
 
 log = structlog.get_logger("harken.tickets")
 
@@ -85,7 +87,7 @@ class TicketSource:
 
     `trackers` are those of the locations. `recall` tells what the feed knows of these subjects, `wake` makes its next
     poll due now, and `on_comment` is told of comments. `pace` is that of everything that writes with the credential.
-    `trouble` has the locations that could not be read, and why.
+    `deliveries` counts what webhooks tell. `trouble` has the locations that could not be read, and why.
     """
 
     max_bytes = MAX_BYTES
@@ -102,6 +104,7 @@ class TicketSource:
         wake: Callable[[], Awaitable[object]] | None = None,
         on_comment: Callable[[str, Notice], Awaitable[object]] | None = None,
         pace: WritePace | None = None,
+        deliveries: DeliveryCounter | None = None,
     ) -> None:
         self._settings = settings
         self._trackers = {location.casefold(): tracker for location, tracker in trackers.items()}
@@ -124,22 +127,27 @@ class TicketSource:
         self._ready: set[str] = set()
         self._orphans = Orphans(clock)
         self._writes_left = MOST_WRITES
-        self._counter = DeliveryCounter(clock)
+        self._counter = deliveries or DeliveryCounter(clock)
         # when each ticket had changed last, of what was shown to us
         self._newest: dict[str, datetime] = {}
         # when tickets had changed last that this process has seen wanting their run
         self._wanted: dict[str, datetime] = {}
+        # tickets whose run is over and shown, as they were then
+        self._finished: dict[str, _Shape] = {}
+        self._sweeping = True
         # since when tickets are shown that do not want it, of which only others have seen that
         self._doubts: dict[str, float] = {}
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        """Read on from the cursor. A cycle ends with an error if a location could not be read."""
+        """Read on from the cursor. A cycle ends with an error if no location could be read."""
         if (failure := self._failure) is not None:
             self._failure = None
             raise failure
         stored = load_cursor(cursor, TicketCursor) or TicketCursor()
-        self._counter.continue_from(stored.deliveries)
+        if self._notices is not None:
+            await self._counter.load()
         at = stored if self._is_current(stored) else self._begin(stored, since)
+        self._sweeping = at.sweep
         events: list[Event] = []
         begun, until = at, self._clock.monotonic() + POLL_SECONDS
         while _goes_on(at):
@@ -172,7 +180,7 @@ class TicketSource:
 
     @property
     def deliveries(self) -> Deliveries:
-        """How reliable the webhooks of this tracker are, as far as this process has counted."""
+        """How reliable the webhooks of this tracker are, as far as this process knows."""
         return self._counter.counted
 
     def _is_current(self, at: TicketCursor) -> bool:
@@ -289,6 +297,9 @@ class TicketSource:
 
         `told`: a webhook tells the same."""
         fresh = [ticket for ticket in tickets if self._is_fresh(ticket)]
+        self._observed.update(ticket.id for ticket in fresh)
+        if polled and not single and not self._sweeping:
+            fresh = [ticket for ticket in fresh if self._finished.get(ticket.id) != _shape(ticket)]
         known = await self._recall([ticket.id for ticket in fresh]) if self._recall and fresh else {}
         memories = await asyncio.gather(*(self._memories.get(ticket.id) for ticket in fresh))
         events, look = [], []
@@ -304,13 +315,23 @@ class TicketSource:
                 event = event_of(seen.placed, self._settings.name)
                 events.append(event)
                 if self._recall is not None and self._notices is not None:
-                    (self._counter.found if polled else self._counter.told)(event, before)
+                    (self._counter.count_poll if polled else self._counter.count_webhook)(event, before)
                 if polled and seen.placed.standing.ready and event.state != before:
                     self._ready.add(ticket.id)
                 if polled:
                     await self._tend(location, seen.placed, memory)
-        self._observed.update(ticket.id for ticket in fresh)
+            self._note_finished(ticket, memory, events[-1:], before)
         return events, look
+
+    def _note_finished(
+        self, ticket: Ticket, memory: TicketMemory | None, told: Sequence[Event], before: str | None
+    ) -> None:
+        """Remember a ticket whose run is over and shown: until it changes, only sweeps have to look what it tells."""
+        over = memory is not None and bool(memory.run) and is_over(memory) and memory.confirmed
+        if over and told and (told[0].subject, told[0].state) == (ticket.id, before):
+            _remember(self._finished, ticket.id, _shape(ticket))
+        else:
+            self._finished.pop(ticket.id, None)
 
     def _is_fresh(self, ticket: Ticket) -> bool:
         """Whether nothing newer was shown to us of this ticket before."""
@@ -379,32 +400,44 @@ class TicketSource:
         await self._memories.put(ticket.id, TicketMemory(project="", commented_at=self._clock.now()))
 
     def _end(self, at: TicketCursor, events: list[Event], stored: TicketCursor) -> Batch:
-        """End the cycle. If a location could not be read, what was read is stored first."""
+        """End the cycle. It is a failure if no location could be read; what was read is stored first."""
         self.trouble = at.failed
-        everywhere = len(at.failed) == len(self._settings.locations)
+        everywhere = bool(at.failed) and len(at.failed) == len(self._settings.locations)
         swept = at.sweep and not everywhere
         self._starting = self._starting and not swept
         done = TicketCursor(
             marks=at.marks,
             resume=at.resume,
             swept_at=at.began if swept else stored.swept_at,
-            deliveries=self._counter.counted,
+            trouble=stored.trouble,
         )
         self._log_cycle(at)
-        if at.failed:
+        if everywhere and done == stored and not events:
+            raise self._summary(at.failed)
+        done = replace(done, trouble=self._trouble_after(at, stored.trouble))
+        if everywhere:
             self._failure = self._summary(at.failed)
-            if done == stored and not events:
-                failure, self._failure = self._failure, None
-                raise failure
             return Batch(events=_in_order(events), cursor=dump_cursor(done), more=True)
         return Batch(events=_in_order(events), cursor=dump_cursor(done), next_at=self._next_at(done))
 
+    def _trouble_after(self, at: TicketCursor, before: Mapping[str, LocationTrouble]) -> dict[str, LocationTrouble]:
+        """Which locations could not be read, and since when. What changed about that is logged."""
+        after = {}
+        for location, message in at.failed.items():
+            since = before[location].since if location in before else self._clock.now()
+            code = error_code(self._errors[location]) if location in self._errors else ""
+            after[location] = LocationTrouble(message=message, since=since, code=code)
+            if location not in before:
+                log.warning("tickets.unread", tracker=self._settings.name, location=location, reason=message)
+        for location in before.keys() - after.keys():
+            log.info("tickets.read_again", tracker=self._settings.name, location=location)
+        return after
+
     def _summary(self, failed: Mapping[str, str]) -> HarkenError:
+        """The error of a cycle in which no location could be read: that of the first."""
         location, message = next(iter(failed.items()))
-        if len(failed) == len(self._settings.locations) and location in self._errors:
-            return self._errors[location]
-        of = f"{len(failed)} of {len(self._settings.locations)} locations of {self._settings.name}"
-        return RetryLater(f"{of} could not be read; {location}: {message}", after=self._settings.interval)
+        # after a restart only its text is left
+        return self._errors.get(location) or RetryLater(message, after=self._settings.interval)
 
     def _next_at(self, done: TicketCursor) -> datetime | None:
         """When the next cycle is due, where the schedule of the feed does not tell."""
@@ -412,6 +445,8 @@ class TicketSource:
         if self._counter.lossy:
             seconds = max(SHORTEST_INTERVAL, interval / 4) if self._settings.polled else interval
             return now + timedelta(seconds=seconds)
+        if done.trouble and not self._settings.polled:
+            return now + timedelta(seconds=interval)
         return None if self._settings.polled else (done.swept_at or now) + SWEEP_EVERY
 
     def _log_cycle(self, at: TicketCursor) -> None:
@@ -430,7 +465,7 @@ class TicketSource:
         events: list[Event] = []
         ours = [(notice, places) for notice in told if (places := self._places(notice))]
         for notice, _ in ours:
-            self._counter.announce(notice.ticket.id if notice.ticket is not None else notice.id)
+            self._counter.note_webhook(notice.ticket.id if notice.ticket is not None else notice.id)
             if (notice.commented or notice.comment is not None) and self._on_comment is not None:
                 await self._on_comment(self._settings.name, notice)
         if self._settings.doorbell:
@@ -465,6 +500,11 @@ class TicketSource:
         behind = whole is not None and _is_behind(read, whole)
         shown = whole if behind and whole is not None else read
         return (await self._observe(location, [shown], single=not behind, polled=False, told=whole is not None))[0]
+
+
+def _shape(ticket: Ticket) -> _Shape:
+    """All of a ticket that decides about its runs."""
+    return ticket.version, ticket.updated_at, ticket.labels, ticket.status, ticket.closed, ticket.area_path
 
 
 def _remember(known: dict[str, T], id: str, value: T) -> None:

@@ -27,6 +27,7 @@ from harken.tickets.accounts import Accounts
 from harken.tickets.cycle import SWEEP_EVERY
 from harken.tickets.looking import PREFLIGHT, Looker, Seen, accepted_look, is_same_label
 from harken.tickets.notes import find_note, inert, note
+from harken.tickets.removal import GRACE_SECONDS, grace_of, is_meant, seconds_left
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, ProjectSettings, TrackerSettings, feed_name
 from harken.tickets.withdrawal import remembered
 from harken.tickets.wording import approval_question, how_to_start, question_text
@@ -41,6 +42,8 @@ LOOK_AGAIN = timedelta(minutes=1)
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0
 PATIENT_TRIES = 50
 """So often a platform that does not answer is waited for; then the tries of the run count."""
+RELOOK_SECONDS = 2.5
+"""A run at work looks so often whether its label is back."""
 LONGEST_TITLE, LONGEST_TEXT = 1_000, 100_000
 
 
@@ -84,11 +87,12 @@ class TicketRun:
         self._project = project
         self._claimed = claimed
         self._event = claimed.events[0]
-        self._looker = Looker(tracker, around.accounts, around.clock, settings, project, claimed)
+        self._looker = Looker(tracker, around.accounts, around.clock, settings, project, self._event)
 
     @property
     def first(self) -> Step:
-        return Step(id=FIRST_STEP, action=PREFLIGHT, act=self._preflight, pure=True, replays=True)
+        # not pure, so that it is in the store before the next step begins: only then is the run shown on its ticket
+        return Step(id=FIRST_STEP, action=PREFLIGHT, act=self._preflight, pure=False, replays=True)
 
     @property
     def last(self) -> Step:
@@ -172,8 +176,8 @@ class TicketRun:
         journal = self._records(frame)
         run = await self._around.store.run(self._claimed.id)
         if run is not None and run.cancel_requested:
-            raise Withdrawn("it was asked to stop")
-        seen = await self._looker.look(journal, moving=moving)
+            raise Withdrawn(run.error or "it was asked to stop")
+        seen = await self._look_for_label(journal, moving=moving)
         if seen.reason:
             await self._around.note_withdrawn(self._project.name, self._event.subject, self._claimed.id)
             raise Withdrawn(seen.reason)
@@ -184,6 +188,21 @@ class TicketRun:
             # a webhook or a list has told us more than this read did: one of them is behind
             raise Deferred(f"the ticket is shown as it was before {told.reason}", after=FIRST_PAUSE)
         return seen
+
+    async def _look_for_label(self, journal: Sequence[StepRecord], *, moving: bool) -> Seen:
+        """Look until the ticket shows its label, or was without it for so long that this is meant."""
+        clock, begun = self._around.clock, accepted_look(journal) is not None
+        grace, began = grace_of(self._settings, begun=begun), clock.monotonic()
+        while True:
+            seen = await self._looker.look(journal, moving=moving)
+            if seen.removal is None:
+                return seen
+            if not begun and (left := seconds_left(seen.removal, grace, clock.now())):
+                raise Deferred(f"{seen.reason}, perhaps for a moment", after=left)
+            seen_for = clock.monotonic() - began
+            if is_meant(seen.removal, GRACE_SECONDS, seen_for=seen_for, now=clock.now()):
+                return seen
+            await clock.sleep(RELOOK_SECONDS)
 
     async def _note_approval(self, frame: Frame) -> None:
         """Write down who approved the run before anything else: a try that fails loses its answer."""

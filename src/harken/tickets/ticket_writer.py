@@ -14,10 +14,11 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.errors import NeedsAttention
+from harken.errors import Deferred, NeedsAttention
 from harken.event import Event, Recorded
 from harken.runs import FINAL, Run
 from harken.ticket import Actor, Comment, Ticket, TicketTracker
+from harken.tickets.accounts import Accounts
 from harken.tickets.claims import Age, age_of
 from harken.tickets.comment_text import (
     UNKNOWN_ACCOUNT,
@@ -34,10 +35,12 @@ from harken.tickets.comment_text import (
     trusted_labeller,
 )
 from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.looking import Looker, accepted_look
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.pace import PROGRESS, WritePace
-from harken.tickets.projection import ENQUEUED_AFTER, desired_state, is_lost, repairs_allowed
+from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
 from harken.tickets.receipt import Receipt, is_sticky, notice_line, receipt_line
+from harken.tickets.removal import GRACE_SECONDS
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.standing import standing
 
@@ -50,6 +53,9 @@ PROGRESS_EVERY = timedelta(seconds=60)
 
 GONE_AFTER = timedelta(minutes=10)
 """A ticket that is missing so shortly after it was seen may be missing only in a copy that is behind."""
+
+PREFLIGHT_SECONDS = 1.5
+"""A run that is looking at its ticket is shown after that; it takes a moment."""
 
 FIGHT = "ticket.label_fight"
 _HOUR = timedelta(hours=1)
@@ -117,6 +123,11 @@ class TicketWriter:
         self._own: dict[str, str] = {}
         self._asked: dict[str, _Asked] = {}
         self._told: dict[str, Report] = {}
+        # since when the label of runs is off that are done
+        self._unlabelled: dict[str, float] = {}
+        self._accounts: dict[str, Accounts] = {}
+        # runs that have not begun, of which somebody who may has asked for them
+        self._trusted: set[str] = set()
 
     async def visit(self, target: Target, id: str, began: datetime | None, look_every: float) -> float | None:
         """Bring the ticket up to date. `began`: when its run came into its state, if that is known.
@@ -137,6 +148,8 @@ class TicketWriter:
         too_soon = ENQUEUED_AFTER - (now - (began or run.created_at))
         if run.status in ("ready", "blocked", "gathering") and too_soon > timedelta():
             return too_soon.total_seconds()
+        if run.status == "running" and accepted_look(run.journal) is None:
+            return PREFLIGHT_SECONDS
         ticket = await target.tracker.get(id)
         if ticket is None and now - (run.finished_at or run.created_at) < GONE_AFTER:
             return look_every
@@ -144,7 +157,10 @@ class TicketWriter:
             log.info("ticket.gone", tracker=target.settings.name, ticket=id, run=run.id)
             await self._remember(target, id, memory, settled=stage_of(run))
             return None
-        wanted = self._wanted(target, run, ticket, memory, began or run.created_at)
+        trusted = run.status not in UNSURE or await self._is_trusted(target, ticket, run)
+        wanted = self._wanted(target, run, ticket, memory, began or run.created_at, trusted=trusted)
+        if run.status == "done" and wanted is None and (left := self._grace_left(target, run, ticket)) > 0:
+            return left
         memory = await self._show(target, ticket, memory, run, wanted)
         memory = await self._tell(target, ticket, memory, run)
         if run.status in FINAL:
@@ -156,13 +172,36 @@ class TicketWriter:
         if run.status in FINAL:
             self._asked.pop(run.id, None)
             self._told.pop(run.id, None)
+            self._unlabelled.pop(run.id, None)
+            self._trusted.discard(run.id)
             return None
         return look_every
 
+    async def _is_trusted(self, target: Target, ticket: Ticket, run: Run) -> bool:
+        """Whether somebody who may has asked for this run. Of one that waits, that is found out as its first step will.
+
+        A person who waits for a worker for hours wants to see that, but a stranger must not make us write."""
+        if run.id in self._trusted or accepted_look(run.journal) is not None:
+            return True
+        event = await self._store.event(run.event_ids[0]) if run.event_ids else None
+        if event is None:
+            return False
+        name = f"{target.settings.name}:{target.settings.account}"
+        accounts = self._accounts.setdefault(name, Accounts(self._clock))
+        looker = Looker(target.tracker, accounts, self._clock, target.settings, target.project, event)
+        try:
+            trusted = (await looker.judge(ticket, run.journal)).trusted.yes
+        except Deferred as error:
+            log.debug("ticket.not_shown_yet", tracker=target.settings.name, ticket=ticket.ref, reason=str(error))
+            return False
+        if trusted:
+            self._trusted.add(run.id)
+        return trusted
+
     def _wanted(
-        self, target: Target, run: Run, ticket: Ticket, memory: TicketMemory, began: datetime
+        self, target: Target, run: Run, ticket: Ticket, memory: TicketMemory, began: datetime, *, trusted: bool
     ) -> Lifecycle | None:
-        wanted = desired_state(run.status, began, self._clock.now(), memory.shown)
+        wanted = desired_state(run.status, began, self._clock.now(), memory.shown, trusted=trusted)
         if wanted is not Lifecycle.DONE or memory.shown is wanted or not memory.version:
             return wanted
         by_itself = any(record.action == "ticket.transition" for record in run.journal)
@@ -170,6 +209,13 @@ class TicketWriter:
             return wanted
         # a person took back what they asked for in the moment when it ended
         return None
+
+    def _grace_left(self, target: Target, run: Run, ticket: Ticket) -> float:
+        """How many seconds the label may still be off, if that is all that is missing."""
+        if _state_with(target, ticket, Lifecycle.IN_PROGRESS) != "withdrawn:label":
+            return 0.0
+        now = self._clock.monotonic()
+        return GRACE_SECONDS - (now - self._unlabelled.setdefault(run.id, now))
 
     async def _visit_orphan(self, target: Target, id: str, memory: TicketMemory) -> float | None:
         """The run is not in the store any more. If it had not ended, the ticket can be claimed again."""
@@ -215,25 +261,19 @@ class TicketWriter:
     async def _write_labels(
         self, target: Target, ticket: Ticket, memory: TicketMemory, wanted: Lifecycle | None, share: float
     ) -> Ticket:
-        labels, after = target.settings.lifecycle, ticket
+        labels = target.settings.lifecycle
         add = [] if wanted is None else [labels.label(wanted)]
         # all of them, because a read that is behind does not show which are there
         others = [labels.label(state) for state in Lifecycle if state is not wanted]
         surplus = dict.fromkeys([*labels.surplus(ticket.labels, wanted), *others])
-        if not target.pace.limits.apart:
-            await target.pace.take(ticket.id, share=share)
+        if _is_behind(ticket, memory) and memory.shown is not None:
+            # it has the label that we wrote, whatever the copy shows
+            ticket = _change(ticket, labels=tuple(dict.fromkeys([*ticket.labels, labels.label(memory.shown)])))
+        await target.pace.take(ticket.id, share=share)
+        try:
             return await target.tracker.swap_labels(ticket, add, list(surplus))
-        known = {label.casefold() for label in ticket.labels}
-        if add and (add[0].casefold() not in known or _is_behind(ticket, memory)):
-            await target.pace.take(ticket.id, share=share)
-            after = await target.tracker.swap_labels(ticket, add, [])
-        left = labels.surplus(after.labels, wanted)
-        if after is ticket and memory.shown not in (None, wanted):
-            left = list(dict.fromkeys([*left, labels.label(memory.shown)])) if memory.shown else left
-        for label in left:
-            await target.pace.take(ticket.id)
-            after = await target.tracker.swap_labels(ticket, [], [label])
-        return after
+        finally:
+            target.pace.end_turn()
 
     async def _repair(self, target: Target, ticket: Ticket, memory: TicketMemory, run: Run) -> TicketMemory:
         """Put our label back, unless a person is ending the run, or another account fights with us."""
@@ -429,10 +469,15 @@ def _is_behind(ticket: Ticket, memory: TicketMemory) -> bool:
 
 
 def _is_withdrawn(target: Target, ticket: Ticket, shown: Lifecycle = Lifecycle.IN_PROGRESS) -> bool:
-    """Whether a person took away what started the run: the trigger label, an open state, or the ticket is closed.
+    """Whether a person took away what started the run: the trigger label, an open state, or the ticket is closed."""
+    state = _state_with(target, ticket, shown)
+    return state == "closed" or state.startswith("withdrawn")
 
-    Asked as if our label were there: without it a ticket that has a run looks like one that waits for one."""
+
+def _state_with(target: Target, ticket: Ticket, shown: Lifecycle) -> str:
+    """Where the ticket would stand with this label of ours.
+
+    Without one, a ticket that has a run looks like one that waits for one."""
     labels = target.settings.lifecycle
     as_shown = _change(ticket, labels=(*labels.others(ticket.labels), labels.label(shown)))
-    state = standing(as_shown, scope_of(target.settings, target.project)).state
-    return state == "closed" or state.startswith("withdrawn")
+    return standing(as_shown, scope_of(target.settings, target.project)).state

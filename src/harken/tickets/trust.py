@@ -41,9 +41,9 @@ def judge(actor: Actor | None, trust: Trust, own_id: str) -> Trusted:
     if actor.form:
         return Trusted(yes=False, reason=f"an issue form put the label on for {actor.login}")
     if actor.bot:
-        return _named(actor, trust.bots, "is a bot that is not listed in trust.bots")
+        return _judge_by_name(actor, trust.bots, "is a bot that is not listed in trust.bots")
     if isinstance(trust.label, tuple):
-        return _named(actor, trust.label, "is not listed in trust.label")
+        return _judge_by_name(actor, trust.label, "is not listed in trust.label")
     if trust.label == "anyone":
         return Trusted(yes=True)
     needed = Access.WRITE if trust.label == "write" else Access.TRIAGE
@@ -54,7 +54,7 @@ def judge(actor: Actor | None, trust: Trust, own_id: str) -> Trusted:
     return Trusted(yes=False, reason=f"{actor.login} has no {trust.label} access")
 
 
-def _named(actor: Actor, names: tuple[str, ...], otherwise: str) -> Trusted:
+def _judge_by_name(actor: Actor, names: tuple[str, ...], otherwise: str) -> Trusted:
     """Logins are compared whole and without case; an id survives a change of the login."""
     wanted = {name.casefold() for name in names}
     listed = actor.id in names or (bool(actor.login) and actor.login.casefold() in wanted)

@@ -12,7 +12,7 @@ from harken.tickets.resolution import resolve
 from harken.tickets.routing import route
 from harken.tickets.settings import ProjectSettings, TrackerSettings
 
-__all__ = ["OwnMove", "Remembered", "Wish", "own_move", "remembered", "why_withdrawn"]
+__all__ = ["OwnMove", "Remembered", "Wish", "is_replaced", "missing_label", "own_move", "remembered", "why_withdrawn"]
 
 TRANSITION = "ticket.transition"
 
@@ -48,14 +48,30 @@ def own_move(journal: Iterable[StepRecord]) -> OwnMove | None:
 
 def why_withdrawn(ticket: Ticket, wish: Wish) -> str:
     """The reason why the ticket does not want this run (any more); empty if it does."""
+    return _why_not_open(ticket, wish) or _why_unlabelled(ticket, wish) or _why_elsewhere(ticket, wish)
+
+
+def missing_label(ticket: Ticket, wish: Wish) -> str:
+    """The label of the run, if nothing but its absence speaks against the run; else empty."""
+    if not wish.label or _why_not_open(ticket, wish) or _why_elsewhere(ticket, wish):
+        return ""
+    return wish.label if _why_unlabelled(ticket, wish) else ""
+
+
+def is_replaced(ticket: Ticket, wish: Wish) -> bool:
+    """Whether another label of the ticket chooses a pipeline. Then the one that is missing is not expected back."""
+    return bool(route(ticket.labels, wish.project.routes, wish.tracker.lifecycle).pipeline)
+
+
+def _why_not_open(ticket: Ticket, wish: Wish) -> str:
     if not (wish.moved is not None and _is_there(ticket, wish.moved)):
         if ticket.closed:
-            return "the ticket is closed"
+            return "the ticket was closed"
         if (allowed := wish.tracker.open_states) and ticket.status.casefold() not in allowed:
             return f"its status {ticket.status} is not one of open_states"
     if (first := wish.tracker.trigger_statuses) and not wish.begun and ticket.status.casefold() not in first:
         return f"its status {ticket.status} is not one of trigger_statuses"
-    return _why_unlabelled(ticket, wish) or _why_elsewhere(ticket, wish)
+    return ""
 
 
 def _is_there(ticket: Ticket, moved: OwnMove) -> bool:
@@ -79,10 +95,13 @@ def _why_elsewhere(ticket: Ticket, wish: Wish) -> str:
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What the feed's memory of a ticket says about its run. `certain`: the ticket need not be read to be sure."""
+    """What the feed's memory of a ticket says about its run. `certain`: the ticket need not be read to be sure.
+
+    `unlabelled`: all that was seen is that the label is off."""
 
     reason: str = ""
     certain: bool = True
+    unlabelled: bool = False
 
 
 def remembered(state: str | None, wish: Wish) -> Remembered:
@@ -92,7 +111,7 @@ def remembered(state: str | None, wish: Wish) -> Remembered:
     if kind == "closed":
         return Remembered(reason="the ticket was closed, or is gone", certain=not moved)
     if kind == "unrouted" or (kind == "withdrawn" and detail == "label"):
-        return Remembered(reason="its label was taken off")
+        return Remembered(reason="its label was taken off", unlabelled=True)
     if kind == "withdrawn" and detail == "project":
         return Remembered(reason="the ticket does not belong to the project any more")
     if kind in ("withdrawn", "status"):

@@ -9,9 +9,11 @@ from harken.config.findings import Finding, Path, Place, Report
 from harken.config.loaded import item
 from harken.config.resolver import Resolver
 from harken.config.trackers.compile import with_projects
+from harken.config.trackers.overlap import check_overlaps
+from harken.config.trackers.project import Known, Project, build_project
 from harken.config.trackers.schema import Hook
-from harken.config.trackers.settings import Known, Project, build_project, build_tracker, check_overlaps, hook_of
 from harken.config.trackers.specs import ProjectSpec, TrackerSpec, read_project, read_tracker
+from harken.config.trackers.tracker import build_tracker, hook_of
 from harken.config.validate import as_table
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.suggest import suggest_fix
