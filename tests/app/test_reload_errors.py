@@ -1,4 +1,4 @@
-"""What a reload refuses is in the log with its place, and stays in the list of triggers."""
+"""What a reload refuses is in the log with its place, and stays in the list of triggers; what it changes at once."""
 
 from __future__ import annotations
 
@@ -56,4 +56,22 @@ async def test_what_a_reload_refuses_is_in_the_list_whether_or_not_an_old_versio
     await house.up()
     rows = {row["name"]: row for row in (await house.ask("triggers.list"))["items"]}
     assert {name: row["status"] for name, row in rows.items()} == {"hello": "refused", "other": "refused"}
+    await house.down()
+
+
+@virtual
+async def test_a_reload_changes_how_many_runs_there_are_at_one_time(clock: VirtualClock, tmp_path: Path) -> None:
+    write(tmp_path, FLOW)
+    house = House(tmp_path, clock)
+    await house.up()
+    worker = house.app.worker
+    assert worker.reserve(99) == 4
+    worker.unreserve(4)
+    tmp_path.joinpath("harken.yaml").write_text("agent: {queue: {max_parallel_jobs: 6}}\n")
+    await house.app.controller.reload()
+    assert worker.reserve(99) == 6
+    worker.unreserve(6)
+    tmp_path.joinpath("harken.yaml").write_text("agent: {queue: {max_parallel_jobs: 2}}\n")
+    await house.app.controller.reload()
+    assert worker.reserve(99) == 2
     await house.down()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from harken.app import App
-from harken.errors import NotFound, Refused
+from harken.errors import Deferred, NotFound, Refused, RetryLater
+from harken.operate.context import Context
 from harken.operate.ticket_lookup import parse_name
+from harken.operate.tickets import list_tickets
+from harken.store import Store
 from harken.testing import VirtualClock, virtual
+from harken.tickets.pace import WritePace
+from harken.timings import Timings
 from tests.app.test_tickets import PIPELINE, POLLED, PUSHED, at_work
 from tests.services.whole import write
 
@@ -51,6 +57,11 @@ async def call(app: App, operation: str, **params: Any) -> Any:
     return await app.operator.call(operation, **params)
 
 
+def pace_of(app: App) -> WritePace:
+    [name] = app.loaded.trackers
+    return app.tickets.write_pace(name)
+
+
 async def outcomes(app: App) -> list[str]:
     return [run["outcome"] for run in (await call(app, "runs.list"))["items"]]
 
@@ -73,6 +84,31 @@ async def test_a_ticket_is_listed_and_shown_with_its_runs_and_the_next_command(
         assert shown["memory"]["shown"] == "done"
         assert shown["next"].startswith("harken runs show ")
         assert (await call(app, "tickets.show", ticket=str(issue.number)))["ticket"] == name
+
+
+@virtual
+async def test_a_list_of_many_tickets_asks_the_store_as_often_as_one_of_few(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        asked: list[str] = []
+
+        class Counting:
+            """The store, with the names of the verbs that were called."""
+
+            def __getattr__(self, name: str) -> Any:
+                asked.append(name)
+                return getattr(app.store, name)
+
+        context = Context(cast(Store, Counting()), None, app.factory.loaded, clock, Timings())
+        for tickets in (1, 6):
+            while len(hub.repos["acme/shop"].issues) < tickets:
+                hub.open("agent-smith", by="leo")
+            await clock.sleep(600)
+            asked.clear()
+            rows = (await list_tickets(context))["items"]
+            assert len(rows) == tickets
+            assert sorted(asked) == ["documents", "events_by_id", "runs"]
 
 
 @virtual
@@ -105,6 +141,50 @@ async def test_a_claim_names_its_pipeline_and_the_ticket_gets_the_label(clock: V
         await clock.sleep(600)
         assert sorted(issue.labels) == ["bug", "harken:done", "security-review"]
         assert await outcomes(app) == ["done"]
+
+
+@virtual
+async def test_what_an_operator_writes_takes_its_turn_with_everything_else(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issues = [hub.open("agent-smith", by="leo") for _ in range(3)]
+        await clock.sleep(300)
+        for issue in issues:
+            await call(app, "tickets.retry", ticket=str(issue.number))
+        await clock.sleep(600)
+        assert await outcomes(app) == ["done"] * 6
+        writes = [seen.at for seen in hub.seen if seen.method != "GET"]
+        assert min(later - earlier for earlier, later in pairwise(writes)) >= 1.0
+
+
+@virtual
+async def test_an_operator_hears_how_long_the_limit_of_writes_is_used_up(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(300)
+        name = f"acme/shop#{issue.number}"
+        while (wait := pace_of(app).wait("", by_hand=True)) <= 2.0:
+            await pace_of(app).take("", by_hand=True)
+        with pytest.raises(Deferred, match="is used up for another") as deferred:
+            await call(app, "tickets.retry", ticket=name)
+        assert deferred.value.after == pytest.approx(wait, abs=1.0)
+        assert "harken:done" in issue.labels
+        await clock.sleep(wait)
+        await call(app, "tickets.retry", ticket=name)
+        assert len(await outcomes(app)) == 2
+
+
+@virtual
+async def test_an_operator_hears_how_long_the_platform_wants_us_to_wait(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(300)
+        hub.limit(120)
+        with pytest.raises(RetryLater) as limited:
+            await call(app, "tickets.release", ticket=f"acme/shop#{issue.number}")
+        assert limited.value.after == pytest.approx(120, abs=2)
 
 
 @virtual
@@ -143,6 +223,7 @@ async def test_a_run_at_work_is_cancelled_and_a_stuck_ticket_released(clock: Vir
         await clock.sleep(120)
         assert await outcomes(app) == ["cancelled"]
         assert sorted(issue.labels) == ["agent-smith"]
+        assert (await call(app, "tickets.show", ticket=name))["runs"][0]["error"] == "cancelled by hand"
         with pytest.raises(Refused, match="no run that could be cancelled"):
             await call(app, "tickets.cancel", ticket=name)
         released = await call(app, "tickets.release", ticket=name)
@@ -150,7 +231,25 @@ async def test_a_run_at_work_is_cancelled_and_a_stuck_ticket_released(clock: Vir
         await clock.sleep(120)
         assert (await outcomes(app))[1:] == ["cancelled"]
         released = await call(app, "tickets.release", ticket=name)
-        assert released["cancelled"]
+        assert (await call(app, "runs.show", id=released["cancelled"]))["error"] == "the ticket was released by hand"
+
+
+@virtual
+async def test_a_run_says_who_took_its_label_off(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        flows = {"fix-bug": WAITING, "security-scan": PIPELINE.format(name="security-scan")}
+        write(tmp_path, POLLED.format(url=hub.url), **flows)
+        await call(app, "reload")
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(120)
+        hub.unlabel(issue, "agent-smith", by="leo")
+        await clock.sleep(120)
+        why = "the label agent-smith was taken off by leo"
+        (run,) = (await call(app, "tickets.show", ticket=f"acme/shop#{issue.number}"))["runs"]
+        assert (run["status"], run["error"]) == ("cancelled", why)
+        assert (await call(app, "runs.show", id=run["id"]))["error"] == why
+        assert f"Reason: `{why}`" in issue.comments[-1]["body"]
 
 
 @virtual

@@ -543,3 +543,99 @@ async def test_trackers_that_are_added_later_are_shown_too(
             issue = hub.open("fix", by="leo")
             await clock.sleep(300)
             assert "harken:done" in issue.labels
+
+
+TWO_REPOSITORIES = """
+trackers:
+  hub: {{type: github, organization: acme, base_url: "{url}", polling: {{enabled: true, interval_seconds: 30}}}}
+projects:
+  shop: {{tracker: hub, resolution: {{repo: shop}}, pipeline_from_label: {{fix: fix-bug}}}}
+  docs: {{tracker: hub, resolution: {{repo: docs}}, pipeline_from_label: {{fix: fix-bug}}}}
+"""
+
+
+@virtual
+async def test_a_repository_that_cannot_be_read_is_shown_while_the_others_work(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, TWO_REPOSITORIES) as (app, hub):
+        docs = hub.add_repo("acme/docs")
+        docs.roles["leo"] = "write"
+        await clock.sleep(120)
+        assert states(app)["tracker/hub"] == ("up", "")
+        docs.hidden = True
+        since = clock.now()
+        shop = hub.open("fix", by="leo")
+        with capture_logs() as lines:
+            await clock.sleep(600)
+        assert await runs(app) == {("fix-bug", str(shop.number)): 1}
+        assert [line["location"] for line in lines if line["event"] == "tickets.unread"] == ["acme/docs"]
+        state, reason = states(app)["tracker/hub"]
+        assert state == "degraded"
+        assert reason.startswith("acme/docs is not read (docs): 127.0.0.1")
+        assert "answered 404 to the issues of acme/docs" in reason
+        answer = await app.operator.call("status")
+        [tracker] = answer["trackers"]
+        assert tracker["trouble"] == reason
+        [row] = answer["attention"]
+        assert (row["name"], row["status"], row["needs_person"]) == ("hub/docs", "degraded", True)
+        assert row["reason"].startswith(f"acme/docs is not read since {since:%Y-%m-%d %H:%M}")
+        assert answer["triggers"] == {"healthy": 1, "degraded": 1}
+        [check] = [one for one in (await app.operator.call("doctor"))["items"] if one["name"] == "trackers"]
+        assert (check["state"], check["fix"]) == ("warn", "See: harken trackers test hub")
+        [listed] = (await app.operator.call("trackers.list"))["items"]
+        assert listed["message"] == reason
+        docs.hidden = False
+        late = hub.open("fix", by="leo", repo="acme/docs")
+        with capture_logs() as lines:
+            await clock.sleep(120)
+        assert [line["location"] for line in lines if line["event"] == "tickets.read_again"] == ["acme/docs"]
+        assert states(app)["tracker/hub"] == ("up", "")
+        assert (await app.operator.call("status"))["attention"] == []
+        assert late.number == 1
+        assert sum((await runs(app)).values()) == 2
+
+
+@virtual
+async def test_a_tracker_of_which_nothing_can_be_read_is_failing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, TWO_REPOSITORIES) as (app, hub):
+        hub.add_repo("acme/docs")
+        await clock.sleep(120)
+        hub.repos["acme/docs"].hidden = hub.repos["acme/shop"].hidden = True
+        await clock.sleep(120)
+        assert states(app)["tracker/hub"][0] == "down"
+        assert {row["status"] for row in (await app.operator.call("status"))["attention"]} == {"paused"}
+        hub.repos["acme/docs"].hidden = hub.repos["acme/shop"].hidden = False
+        issue = hub.open("fix", by="leo")
+        await clock.sleep(3_600)
+        assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+        assert states(app)["tracker/hub"] == ("up", "")
+
+
+@virtual
+async def test_polls_of_a_quiet_tracker_cost_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        hub.open("bug", age=86_400, by="leo")
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(3_600)
+        before, asked = hub.remaining, len(hub.seen)
+        await clock.sleep(3_600)
+        assert hub.remaining == before
+        assert len(hub.seen) - asked > 300
+        assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+@virtual
+async def test_a_repository_that_cannot_be_read_is_tried_soon_also_without_polling(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    text = TWO_REPOSITORIES.replace(
+        "polling: {{enabled: true, interval_seconds: 30}}", "webhook_secret: 0123456789abcdef"
+    )
+    async with at_work(tmp_path, clock, text) as (app, hub):
+        await clock.sleep(60)
+        assert states(app)["tracker/hub"][0] == "degraded"
+        await clock.sleep(240)
+        hub.add_repo("acme/docs")
+        await clock.sleep(120)
+        assert states(app)["tracker/hub"][0] == "up"

@@ -221,3 +221,14 @@ async def test_a_read_by_hand_that_fails_exits_1(desk: Desk, monkeypatch: pytest
     monkeypatch.setattr(desk.engine, "tick", fails)
     code, out, _ = await desk.types("triggers", "run", "oncall")
     assert (code, "api.example answered 401" in out) == (1, True)
+
+
+async def test_the_addresses_of_webhooks_are_listed(desk: Desk) -> None:
+    [row] = await desk.json("webhooks")
+    code, out, _ = await desk.types("webhooks")
+    assert code == 0
+    assert row["address"] in out
+    assert "harken webhooks --curl ID" in out
+    code, _, wrong = await desk.types("webhooks", "--curl", "nonsense")
+    assert code != 0
+    assert "there is no webhook nonsense" in wrong

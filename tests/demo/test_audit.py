@@ -53,6 +53,18 @@ def test_an_occurrence_with_one_finished_run_is_neither_lost_nor_doubled():
     assert (result.events_at_source, result.recorded, result.runs) == (1, 1, 1)
 
 
+def test_a_message_that_nobody_can_read_is_one_dead_letter_or_lost():
+    def counted(dead_letters: int) -> tuple[bool, int, int]:
+        found = RecordedOutcome(events={}, runs=(), dead_letters=dead_letters)
+        result = compare(found, {}, {}, occurrence, refused=1, seconds=1.0, rate_limited=0, late=0)
+        assert result.dead_letters == dead_letters
+        return result.good, result.lost, result.unexpected
+
+    assert counted(1) == (True, 0, 0)
+    assert counted(0) == (False, 1, 0)
+    assert counted(2) == (False, 0, 1)
+
+
 def test_an_occurrence_without_a_finished_run_is_lost():
     result = summary(outcome([event(1, revision="INC-1.1")], run("a", 1, status="running")), "INC-1.1", "INC-2.1")
 

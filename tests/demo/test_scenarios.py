@@ -22,8 +22,8 @@ from harken.operate.configuration import load_directory
 from harken.testing import HandClock, VirtualClock, virtual
 
 ROOT = Path(__file__).parents[2]
-# what happens to tickets takes real agents, and real time: see test_tickets.py
-NAMES = sorted(SCENARIOS.keys() - {"", "tickets"})
+# agents and dropped connections take real time: see test_tickets.py and test_streams.py
+NAMES = sorted(SCENARIOS.keys() - {"", "tickets", "streams"})
 SECONDS = 30.0
 
 

@@ -23,11 +23,12 @@ from harken.operate import Operator, Preview, Shown
 from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
-from harken.source import Host
+from harken.source import Cursor, Host, Lag, Place, PositionedSource
 from harken.store import Commit, Committed, Failure, Tick
 from harken.testing import HandClock
 from harken.ticket import TicketTracker
-from harken.tickets.adoption import Adopted
+from harken.tickets.adoption import AdoptionResult
+from harken.tickets.pace import WritePace
 
 POLLED = Feed(name="company/incidents", kind="json", integration="company", schedule=Every(seconds=60))
 PUSHED = Feed(name="deploys", kind="webhook", integration="webhook", way="push", path="webhook/deploys")
@@ -58,6 +59,8 @@ class FakeEngine:
         self.refusals = Refusals(clock)
         self.skews: dict[str, float] = {}
         self.late: dict[str, Late] = {}
+        self.sources: dict[str, PositionedSource] = {}
+        self.lags: dict[str, Lag] = {}
         self.waits = 0
         self.beats = 1
 
@@ -87,14 +90,20 @@ class FakeEngine:
     def trackers(self, name: str) -> Mapping[str, TicketTracker]:
         raise NotImplementedError("the office has no trackers")
 
+    def write_pace(self, tracker: str) -> WritePace:
+        raise NotImplementedError("the office has no trackers")
+
     async def tell(self, feed: str, events: Sequence[Event]) -> None:
         raise NotImplementedError("the office has no trackers")
 
-    async def adopt_tickets(self, tracker: str) -> Adopted:
+    async def adopt_tickets(self, tracker: str) -> AdoptionResult:
         raise NotImplementedError("the office has no trackers")
 
     def refused_webhooks(self, path: str) -> Sequence[Refusal]:
         return self.refusals.last(path)
+
+    def refused_count(self, path: str) -> int:
+        return self.refusals.count(path)
 
     def budgets(self) -> Mapping[str, Level]:
         return self.levels
@@ -107,6 +116,13 @@ class FakeEngine:
 
     def late_reads(self) -> Mapping[str, Late]:
         return self.late
+
+    def stream_lags(self) -> Mapping[str, Lag]:
+        return self.lags
+
+    async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
+        source = self.sources.get(feed)
+        return source.place_of(key, cursor) if source else None
 
     def nudge(self) -> None:
         self.nudges += 1

@@ -225,7 +225,7 @@ async def test_something_never_sent_to_a_webhook_points_at_the_sender(office: Of
 async def test_what_only_memory_knows_is_explained_by_its_first_and_last_sighting(office: Office) -> None:
     await office.shows(office.incident("INC-1", age=7200))
     office.clock.advance(90 * 86_400)
-    await office.store.prune(events=86_400, ticks=86_400, runs=86_400, pushed=86_400)
+    await office.store.prune(events=86_400, ticks=86_400, runs=86_400, pushed=86_400, audit=86_400)
     answer = await explain(office, "INC-1")
     assert answer["outcome"] == "remembered"
     assert "since 2026-01-05 09:01:00Z" in answer["sentence"]

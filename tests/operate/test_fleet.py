@@ -118,6 +118,26 @@ async def test_only_a_store_that_moved_ends_a_replica_and_not_a_configuration_th
     await store.close()
 
 
+@virtual
+async def test_a_replica_that_is_nudged_looks_at_once_who_is_left(clock: VirtualClock, tmp_path: Path) -> None:
+    store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+    at: list[float] = []
+
+    async def note(living: Any, generation: Generation) -> None:
+        at.append(clock.time())
+
+    members = Membership(store, clock, describe=lambda: Member(holder="one"), on_members=note, on_change=lambda: None)
+    beating = asyncio.create_task(members.keep())
+    await clock.sleep(12)
+    for _ in range(3):
+        members.nudge()
+        await clock.sleep(0.02)
+    await clock.sleep(6)
+    assert [round(one - at[0], 1) for one in at] == [0.0, 5.0, 10.0, 12.1, 17.1]
+    await cancel_and_wait([beating])
+    await store.close()
+
+
 async def test_replicas_that_are_gone_for_long_are_forgotten(store: SqliteStore, clock: HandClock) -> None:
     one, two = Ear(store, clock, "one"), Ear(store, clock, "two")
     await two.beats.beat()

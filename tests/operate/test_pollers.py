@@ -60,7 +60,7 @@ async def test_the_totals_outlive_restarts_resets_and_what_retention_deletes(
         await clock.sleep(60)
         await agency.pollers.reset("one")
         await clock.sleep(1)
-        await agency.app.store.prune(events=0, ticks=0, runs=0, pushed=0)
+        await agency.app.store.prune(events=0, ticks=0, runs=0, pushed=0, audit=0)
         row = (await agency.rows())["one"]
     # after the reset it shows its first item again, which is new to a feed that has forgotten it
     assert (row["items_seen_total"], row["items_dispatched_total"]) == (5, 5)

@@ -14,9 +14,10 @@ from harken.event import Span
 from harken.ingest.live import Late
 from harken.operate.rows import gaps, plain, shorten
 from harken.runs import Again, Dead
+from harken.source import Lag
 from harken.store import Settlement
 from harken.testing import START
-from tests.operate.operator_world import Office
+from tests.operate.operator_world import POLLED, Office
 
 LISTED = {
     "name", "type", "status", "reason", "advice", "feed", "integration", "workflow", "interval_seconds", "failures",
@@ -208,3 +209,11 @@ async def test_a_trigger_whose_old_version_runs_says_where_the_new_one_is_wrong(
         row = listed(answer, name)
         assert (row["status"], row["needs_person"]) == ("degraded", True)
         assert f"the old version runs, as what is written now is refused: workflows/{name}.yaml:3:5:" in row["reason"]
+
+
+async def test_what_waits_at_the_broker_is_on_the_page_of_a_trigger(office: Office) -> None:
+    shown = await office.ask("triggers.show", name="oncall")
+    assert (shown["lag_messages"], shown["lag_seconds"]) == (None, None)
+    office.engine.lags[POLLED.name] = Lag(messages=12, seconds=3.0)
+    shown = await office.ask("triggers.show", name="oncall")
+    assert (shown["lag_messages"], shown["lag_seconds"]) == (12, 3.0)

@@ -44,7 +44,8 @@ def status_of(error: HarkenError) -> int:
 
 
 def problem_of(error: HarkenError) -> Response:
-    return problem(status_of(error), error.message, error.fix, code=error.code, headers=retry_after(error))
+    wait = error.after if isinstance(error, RetryLater) else None
+    return problem(status_of(error), error.message, error.fix, code=error.code, headers=retry_after(error), wait=wait)
 
 
 def retry_after(error: HarkenError) -> dict[str, str] | None:
@@ -55,9 +56,16 @@ def retry_after(error: HarkenError) -> dict[str, str] | None:
 
 
 def problem(
-    status: int, detail: str, fix: str = "", *, code: str = "refused", headers: Mapping[str, str] | None = None
+    status: int,
+    detail: str,
+    fix: str = "",
+    *,
+    code: str = "refused",
+    headers: Mapping[str, str] | None = None,
+    wait: float | None = None,
 ) -> Response:
-    body = {
+    """The body under /api. `wait`: how many seconds to wait, if the cause of the error knows it."""
+    body: dict[str, object] = {
         "type": f"urn:harken:error:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -65,6 +73,8 @@ def problem(
         "fix": fix,
         "code": code,
     }
+    if wait is not None:
+        body["wait_seconds"] = wait
     return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
 
 

@@ -109,6 +109,8 @@ _TABLE = (
     _post("trackers.test", "/api/trackers/{name}/test", name="text"),
     _post("trackers.fix", "/api/trackers/{name}/fix", name="text"),
     _post("tickets.adopt", "/api/trackers/{name}/adopt", name="text"),
+    _get("webhooks.list", "/api/webhooks"),
+    _post("webhooks.curl", "/api/webhooks/curl", id="text"),
     _get("workflows.list", "/api/workflows"),
     _get("workflows.check", "/api/workflows/check", name="text"),
     _post("workflows.run", "/api/workflows/{name:path}/run", name="text", input="object"),

@@ -30,7 +30,7 @@ from harken.runs import Claimed
 from harken.services import registry
 from harken.store.transfer import refuse_marked
 from harken.tasks import cancel_and_wait
-from harken.tickets.settings import feed_name
+from harken.tickets.settings import feed_name, tracker_of
 from harken.timings import Timings
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class App:
             timings=self._timings,
             connectivity=self.factory.http.connectivity,
             slot_key=lambda feed: credential_of(feed, self.loaded),
+            is_prompt=lambda feed: bool(tracker_of(feed.name)),
         )
         intake.leases.shared = self.opened.shared
         return worker, intake
@@ -202,6 +203,8 @@ class App:
             self._workflows.forget()
         self.loaded = self.operator.loaded = self._telemetry.loaded = loaded
         self.intake.leases.shards = shards_of(loaded)
+        queue = loaded.settings.agent.queue
+        self.worker.resize(queue.max_parallel_jobs, with_queue(self._timings, queue).worker_sleep)
         self._compile_workflows()
 
     def _reveal(self, definition: Any) -> Any:
@@ -241,7 +244,7 @@ class App:
         await self.controller.open(self._wait_for_store)
         await self._wait_for_store(self._sweep_trackers)
         # also without a role that executes: a store sends notifications only if it listens to them
-        self.opened.listen(self.worker.nudge)
+        self.opened.listen(self.worker.nudge, self._on_released)
         if executes(self.role):
             self.spawn(self.worker.run(), "worker")
         self._housekeeping_lease = housekeeping_lease = HousekeepingLease(
@@ -276,6 +279,11 @@ class App:
             if not tracker.polled and live is not None and self.intake.registry.reads(live):
                 await self.store.wake(live.feed.name)
                 await self.intake.refresh(live.feed.name)
+
+    def _on_released(self) -> None:
+        """Another replica gave up a lease, perhaps because it stops: see who is left to share the feeds."""
+        if self._membership is not None:
+            self._membership.nudge()
 
     def _on_moved(self, error: Refused) -> None:
         """End, because the store was moved elsewhere while this replica was suspended or cut off."""
@@ -341,11 +349,11 @@ class App:
         self.controller.stop()
         for listener in self._listeners:
             await listener.stop()
-        await self.intake.stop()
         if self._membership is not None:
-            # the others take over our shards while our runs come to their end
+            # before our leases are released: others take them over at once, while our runs come to their end
             with suppress(HarkenError):
                 await self._membership.beat()
+        await self.intake.stop()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
         await cancel_and_wait(list(self._tasks))
         for part in (self._housekeeping_lease, self._membership):
@@ -354,6 +362,7 @@ class App:
                     await part.leave()
         with suppress(HarkenError):
             await self.factory.save_rate_limits(self.store)
+            await self.factory.tickets.save_deliveries()
             await audit_unverified(self.intake.webhooks.refusals, self.store, ending=True)
         await self.factory.close()
 

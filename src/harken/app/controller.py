@@ -32,7 +32,7 @@ from harken.operate.fleet import Member
 from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.rate_limit import Level
 from harken.run.worker import Worker
-from harken.source import Closable, Host
+from harken.source import Closable, Cursor, Host, Lag, Place, PositionedSource
 from harken.store import Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
     from harken.app.tickets import TicketWork
     from harken.ticket import TicketTracker
-    from harken.tickets.adoption import Adopted
+    from harken.tickets.adoption import AdoptionResult
+    from harken.tickets.pace import WritePace
 
 __all__ = ["Controller", "finding_lines", "last_applied", "load_start_lines", "preview_trigger", "save_applied"]
 
@@ -209,6 +210,11 @@ class Controller:
             "leading": bool(intake.leases.held),
             "shards": sorted(intake.leases.held),
             "schedule_lag_seconds": round(intake.lag, 3),
+            "stream_lags": {
+                intake.feeds[name].feed.display_name: msgspec.to_builtins(lag)
+                for name, lag in sorted(intake.stream_lags().items())
+                if name in intake.feeds
+            },
             "events_committed": intake.committer.committed,
             "webhooks_received": intake.webhooks.received,
             "connections": len(self.connections.table) if self.connections else 0,
@@ -226,16 +232,25 @@ class Controller:
     def trackers(self, name: str) -> Mapping[str, TicketTracker]:
         return self._factory.trackers(name)
 
+    def write_pace(self, tracker: str) -> WritePace:
+        return self._ticket_work().write_pace(tracker)
+
     async def tell(self, feed: str, events: Sequence[Event]) -> None:
         await self._intake.committer.push(feed, events, Read(now=self._clock.now()))
 
-    async def adopt_tickets(self, tracker: str) -> Adopted:
+    async def adopt_tickets(self, tracker: str) -> AdoptionResult:
+        return await self._ticket_work().adopt(tracker)
+
+    def _ticket_work(self) -> TicketWork:
         if self.tickets is None:
             raise Refused("this replica does nothing with tickets", fix="Run it where harken start runs")
-        return await self.tickets.adopt(tracker)
+        return self.tickets
 
     def refused_webhooks(self, path: str) -> Sequence[Refusal]:
         return self._intake.webhooks.refusals.last(path)
+
+    def refused_count(self, path: str) -> int:
+        return self._intake.webhooks.refusals.count(path)
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()
@@ -249,6 +264,13 @@ class Controller:
 
     def late_reads(self) -> Mapping[str, Late]:
         return self._intake.late_reads()
+
+    def stream_lags(self) -> Mapping[str, Lag]:
+        return self._intake.stream_lags()
+
+    async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
+        live = self._intake.feeds.get(feed)
+        return live.source.place_of(key, cursor) if live and isinstance(live.source, PositionedSource) else None
 
     def nudge(self) -> None:
         """An operation changed the store: refresh the feeds, claim runs, and notify the other replicas."""

@@ -10,6 +10,7 @@ import structlog
 
 from harken.app.agent_host import agent_host
 from harken.app.redaction import (
+    RedactingBell,
     RedactingClient,
     RedactingDestination,
     RedactingPush,
@@ -29,7 +30,7 @@ from harken.rate_limit import Level, RateLimit
 from harken.run.environment import Environment, unbracketed
 from harken.run.plan import Bracket
 from harken.runs import Claimed
-from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, Source
+from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, RingingSource, Source
 from harken.store import Registry, Store
 from harken.store.documents import RATE_LIMIT
 from harken.ticket import TicketTracker
@@ -121,6 +122,8 @@ class Factory:
         if not isinstance(source, PollSource):
             return source
         by = _configured_by(self.plugins[feed.kind])
+        if isinstance(source, RingingSource):
+            return RedactingBell(source, source, self.secrets, by, feed.integration, client.service_clock)
         return RedactingSource(source, self.secrets, by, feed.integration, client.service_clock)
 
     def _ticket_source(self, feed: Feed) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -14,12 +15,14 @@ from harken.operate.fleet import Member, living
 from harken.store import HOUSEKEEPING, Generation, Store
 from harken.store.documents import FLEET, NEWS, REPLICA
 from harken.store.transfer import refuse_marked
+from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["HousekeepingLease", "Membership", "OtherGeneration", "drop_dead_replicas", "host", "notify_replicas"]
 
 log = structlog.get_logger("harken.app")
 
+NUDGE_SECONDS = 0.1
 GONE_SECONDS = 3_600.0
 ABANDONED_SECONDS = 15.0
 """A generation that no live replica runs for so long is abandoned. Longer than a new replica needs to show up."""
@@ -52,6 +55,11 @@ class Membership:
         self._on_moved = on_moved
         self._timings = timings
         self._known_revision: int | None = None
+        self._nudged = asyncio.Event()
+
+    def nudge(self) -> None:
+        """A replica may have left: beat now instead of at the next time."""
+        self._nudged.set()
 
     async def keep(self) -> None:
         """Beat until cancelled. A beat that fails is not repeated: the next one follows soon."""
@@ -64,7 +72,19 @@ class Membership:
                 (log.debug if away else log.warning)("fleet.trouble", reason=str(error))
             except Exception:
                 log.exception("fleet.failed")
-            await self._clock.sleep(self._timings.beat)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        sleeping = asyncio.ensure_future(self._clock.sleep(self._timings.beat))
+        nudged = asyncio.ensure_future(self._nudged.wait())
+        try:
+            await asyncio.wait((sleeping, nudged), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait((sleeping, nudged))
+        if self._nudged.is_set():
+            # several leases are released one after the other
+            await self._clock.sleep(NUDGE_SECONDS)
+            self._nudged.clear()
 
     async def _is_moved(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves rate limits, alerts, audits refusals."""
+"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves what was counted, alerts."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ async def do_housekeeping(
             await factory.save_rate_limits(store)
             await alerts.check()
             await audit_unverified(refusals, store)
+            await factory.tickets.save_deliveries()
             if rounds % PRUNE_EVERY == 0:
                 # a server may have been configured anew, and may be less durable than before
                 await opened.connect()
@@ -91,7 +92,7 @@ async def audit_unverified(refusals: Refusals, store: Store, *, ending: bool = F
 async def _retain(store: Store, factory: Factory, clock: Clock) -> None:
     keep = factory.loaded.settings.retention
     pushed = max((feed.memory_seconds for feed in factory.loaded.feeds if feed.way != "poll"), default=259_200.0)
-    ages = {"events": keep.events, "ticks": keep.ticks, "runs": keep.runs, "pushed": pushed}
+    ages = {"events": keep.events, "ticks": keep.ticks, "runs": keep.runs, "pushed": pushed, "audit": keep.audit}
     await repeat_slices(lambda: store.prune(**ages), clock)
     await repeat_slices(store.shrink, clock)
 

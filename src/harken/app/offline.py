@@ -30,11 +30,12 @@ from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview
 from harken.rate_limit import Level
 from harken.services import registry
-from harken.source import Host
+from harken.source import Cursor, Host, Lag, Place, PositionedSource
 from harken.store import Store
 from harken.store.transfer import refuse_marked
 from harken.ticket import TicketTracker
-from harken.tickets.adoption import Adopted
+from harken.tickets.adoption import AdoptionResult
+from harken.tickets.pace import WritePace
 
 __all__ = ["open_factory", "open_offline", "rekey"]
 
@@ -75,14 +76,20 @@ class Offline:
     def trackers(self, name: str) -> Mapping[str, TicketTracker]:
         return self._factory.trackers(name)
 
+    def write_pace(self, tracker: str) -> WritePace:
+        raise Refused("no controller is running", fix="Start one with: harken start")
+
     async def tell(self, feed: str, events: Sequence[Event]) -> None:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
-    async def adopt_tickets(self, tracker: str) -> Adopted:
+    async def adopt_tickets(self, tracker: str) -> AdoptionResult:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     def refused_webhooks(self, path: str) -> Sequence[Refusal]:
         return ()
+
+    def refused_count(self, path: str) -> int:
+        return 0
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()
@@ -95,6 +102,15 @@ class Offline:
 
     def late_reads(self) -> Mapping[str, Late]:
         return {}
+
+    def stream_lags(self) -> Mapping[str, Lag]:
+        return {}
+
+    async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
+        found = next((one for one in self._factory.loaded.feeds if one.name == feed), None)
+        # nothing is opened: a stream connects when it is followed
+        source = self._factory.source(found) if found is not None and found.way == "stream" else None
+        return source.place_of(key, cursor) if isinstance(source, PositionedSource) else None
 
     def nudge(self) -> None:
         """There is no engine to notify."""

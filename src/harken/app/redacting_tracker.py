@@ -10,7 +10,18 @@ import msgspec
 
 from harken.errors import HarkenError, addressed
 from harken.http.redact import contains_token, redact_error, scrub_bytes
-from harken.ticket import Access, Actor, CodeHost, Comment, LabelChange, PullRequest, Ticket, TicketPage, TicketTracker
+from harken.ticket import (
+    Access,
+    Actor,
+    CodeHost,
+    Comment,
+    LabelChange,
+    PullRequest,
+    Ticket,
+    TicketPage,
+    TicketTracker,
+    Webhook,
+)
 
 __all__ = ["RedactingCodeHost", "RedactingTracker", "redacting_tracker"]
 
@@ -61,6 +72,13 @@ class RedactingTracker:
 
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         return await self._call(self._tracker.ensure_labels(labels))
+
+    async def webhooks(self) -> Sequence[Webhook] | None:
+        found = await self._call(self._tracker.webhooks())
+        return None if found is None else [self._clean(one) for one in found]
+
+    async def revive_webhook(self, webhook: Webhook) -> bool:
+        return await self._call(self._tracker.revive_webhook(webhook))
 
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:
         return [self._clean(one) for one in await self._call(self._tracker.comments(ticket, since))]

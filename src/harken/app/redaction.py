@@ -17,10 +17,23 @@ from harken.event import Event
 from harken.http import Client, Connectivity, HttpSettings, Reply, ServiceClock
 from harken.http.redact import contains_token, hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 from harken.ingest.webhook import MAX_BYTES
-from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
+from harken.source import (
+    Act,
+    Batch,
+    Call,
+    Closable,
+    Cursor,
+    Destination,
+    Message,
+    PollSource,
+    PushSource,
+    Request,
+    RingingSource,
+)
 from harken.tickets import TicketSource
 
 __all__ = [
+    "RedactingBell",
     "RedactingClient",
     "RedactingDestination",
     "RedactingPush",
@@ -69,6 +82,29 @@ class RedactingSource:
     async def aclose(self) -> None:
         if isinstance(self._source, Closable):
             await self._source.aclose()
+
+
+class RedactingBell(RedactingSource):
+    """A polled source that hears of changes."""
+
+    def __init__(
+        self,
+        source: PollSource,
+        bell: RingingSource,
+        secrets: Secrets,
+        kind: str,
+        name: str,
+        service_clock: ServiceClock | None = None,
+    ) -> None:
+        super().__init__(source, secrets, kind, name, service_clock)
+        self._bell = bell
+
+    @property
+    def ring_floor_seconds(self) -> float:
+        return self._bell.ring_floor_seconds
+
+    async def rung(self) -> None:
+        await self._bell.rung()
 
 
 class RedactingTickets(RedactingSource):
@@ -120,6 +156,8 @@ class RedactingPush:
         self._source = source
         self._secrets = secrets
         self.max_bytes = int(getattr(source, "max_bytes", MAX_BYTES))
+        self.empty_answer = bool(getattr(source, "empty_answer", False))
+        self.max_per_minute = int(getattr(source, "max_per_minute", 0))
 
     async def receive(self, request: Request) -> list[Event]:
         known = self._secrets()

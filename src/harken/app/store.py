@@ -44,13 +44,14 @@ T = TypeVar("T")
 class OpenedStore:
     """A store, and how to connect to it. `connect` returns lines that the person who starts it should see.
 
-    `shared`: several replicas may use it. `listen` registers a callback for runs that another replica made ready.
+    `shared`: several replicas may use it. `listen` registers callbacks: another replica made runs ready, or released a
+    lease.
     """
 
     store: Store
     shared: bool
     connect: Callable[[], Awaitable[Sequence[str]]]
-    listen: Callable[[Callable[[], object]], None]
+    listen: Callable[[Callable[[], object], Callable[[], object]], None]
 
 
 def opened_store(store: Store) -> OpenedStore:

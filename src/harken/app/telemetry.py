@@ -23,11 +23,15 @@ from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import LiveFeed, TickReport
 from harken.ingest.refusals import REASONS
+from harken.kit.cursor import load_cursor
+from harken.operate.tracker_reads import trouble_of
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
+from harken.source import Lag
 from harken.store import Commit, Committed, Store
 from harken.tickets import feed_name
+from harken.tickets.cycle import TicketCursor
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
@@ -81,6 +85,15 @@ class Telemetry:
         )
         metrics.gauge(
             "harken_reads_waiting", "Reads that are due and wait for a slot.", lambda: len(intake.late_reads())
+        )
+        metrics.gauges(
+            "harken_stream_lag_messages", "Messages that wait at the broker of a stream.", "feed", self._lag_messages
+        )
+        metrics.gauges(
+            "harken_stream_lag_seconds",
+            "Age of the oldest of these messages.",
+            "feed",
+            self._lag_seconds,
         )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
@@ -211,6 +224,16 @@ class Telemetry:
     def _active(self) -> float:
         return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")
 
+    def _lag_messages(self) -> Mapping[str, float]:
+        return {feed: lag.messages for feed, lag in self._stream_lags() if lag.messages is not None}
+
+    def _lag_seconds(self) -> Mapping[str, float]:
+        return {feed: lag.seconds for feed, lag in self._stream_lags() if lag.seconds is not None}
+
+    def _stream_lags(self) -> list[tuple[str, Lag]]:
+        lags, feeds = self._intake.stream_lags(), self._intake.feeds
+        return [(feeds[name].feed.display_name, lag) for name, lag in lags.items() if name in feeds]
+
     def _ours(self) -> list[LiveFeed]:
         """The feeds that this process reads."""
         return [live for live in self._intake.feeds.values() if self._intake.registry.reads(live)]
@@ -256,6 +279,8 @@ class Telemetry:
             return name, "degraded", f"offline since {from_unix(health.offline_since):%Y-%m-%d %H:%M:%S}Z"
         if health.failures:
             return name, "degraded", health.message
+        if unread := trouble_of(load_cursor(live.cursor, TicketCursor), settings):
+            return name, "degraded", unread
         if why := self.unshown():
             return name, "degraded", f"nothing is written on tickets: {why}"
         return name, "up", "" if settings.polled else "it is not polled, but read every 15 minutes"

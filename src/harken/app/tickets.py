@@ -21,7 +21,7 @@ from harken.operate.configuration import credentials_of
 from harken.run.worker import Worker
 from harken.store import Store
 from harken.tickets import TrackerSettings, tracker_of
-from harken.tickets.adoption import Adopted
+from harken.tickets.adoption import AdoptionResult
 from harken.tickets.desk import Desk
 from harken.tickets.pace import WritePace, WritePaces
 from harken.tickets.projector import Projector
@@ -72,7 +72,7 @@ class TicketWork:
             store, factory.trackers, self._settings, clock, turn=self._take_turn, on_cancelled=worker.check_claims
         )
         factory.bracket = self.desk.bracket
-        factory.tickets.on_comment = self.desk.heard
+        factory.tickets.on_comment = self.desk.note_comment
         factory.tickets.pace = self._pace_of
 
     def _settings(self) -> Mapping[str, TrackerSettings]:
@@ -80,6 +80,10 @@ class TicketWork:
 
     def _pace_of(self, tracker: TrackerSettings) -> WritePace:
         return self._paces.of(tracker.account, tracker.kind)
+
+    def write_pace(self, tracker: str) -> WritePace:
+        """The pace of everything that is written with the credential of this tracker."""
+        return self._pace_of(self._settings()[tracker])
 
     async def _take_turn(self, tracker: TrackerSettings, ticket: str) -> None:
         await self._pace_of(tracker).take(ticket)
@@ -119,7 +123,7 @@ class TicketWork:
             self.trouble = ""
         return self._projector
 
-    async def adopt(self, tracker: str) -> Adopted:
+    async def adopt(self, tracker: str) -> AdoptionResult:
         """Rebuild the memory of a tracker's tickets from what is on them."""
         return await (await self.projector()).adopt(tracker)
 

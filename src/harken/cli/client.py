@@ -149,6 +149,9 @@ def _error(status: int, body: bytes) -> HarkenError:
         problem = json.loads(body)
         kind = _ERRORS.get(problem.get("code"), HarkenError)
         said = problem["error"] if "error" in problem else problem["detail"]
-        return kind(str(said), fix=str(problem.get("fix", "")))
+        error = kind(str(said), fix=str(problem.get("fix", "")))
+        if isinstance(error, RetryLater) and "wait_seconds" in problem:
+            error.after = float(problem["wait_seconds"])
+        return error
     except (ValueError, KeyError, AttributeError):
         return HarkenError(f"the controller answered {status}", fix="Is something else listening on its port?")

@@ -71,6 +71,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "pollers": ("harken.cli.pollers", "List, run, pause, resume, reset and reload poller jobs."),
         "mcp": ("harken.cli.mcp", "Serve the tools of an agent over stdio."),
         "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),
+        "webhooks": ("harken.cli.webhooks", "List the addresses of webhooks, and try them."),
         "budget": ("harken.cli.budget", "Show what each credential may still ask of its service."),
         "events": ("harken.cli.events", "Follow, list, show and replay events."),
         "runs": ("harken.cli.runs", "List, follow, show, retry, cancel and approve runs."),

@@ -81,6 +81,7 @@ def demo_command(session: Session, name: str, seconds: float | None, port: int, 
       jira        what the tickets that become yours are about
       datadog     what the monitors of your team say
       tickets     labelled tickets start a coding agent that opens pull requests
+      streams     orders of a shop that restarts, followed as server-sent events
     """
     from harken.demo import run
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from harken.cli.session import Session, command
 from harken.cli.show import clock, fields, print_json, say, table
+from harken.cli.tickets import webhook_share
 from harken.errors import HarkenError
-from harken.operate.wording import count
+from harken.operate.wording import count, lag_text
 
 __all__ = ["diff_command", "doctor_command", "reload_command", "status_command"]
 
@@ -61,6 +62,7 @@ def _print_status(session: Session, answer: Mapping[str, Any]) -> None:
     fields(session, {"triggers": _count_words(answer["triggers"]), "counts": _count_words(answer["counts"])})
     words = {
         "shards": _spans(controller.get("shards", ())),
+        "stream_lags": _lag_words(controller.get("stream_lags", {})),
         "connections_refused": _count_words(controller.get("connections_refused", {})),
     }
     fields(session, {**controller, **words}, hide=("pid", "url", "version"))
@@ -94,8 +96,15 @@ def _trackers(trackers: Sequence[Mapping[str, Any]]) -> None:
         table([{**one, "how": _how(one), "mark": clock(one["mark"])} for one in trackers], TRACKER)
 
 
+def _lag_words(lags: Mapping[str, Mapping[str, Any]]) -> str:
+    """What waits at the brokers: `orders 12 messages, 3 s`."""
+    said = {feed: lag_text(lag.get("messages"), lag.get("seconds")) for feed, lag in lags.items()}
+    return "; ".join(f"{feed} {words}" for feed, words in said.items() if words)
+
+
 def _how(tracker: Mapping[str, Any]) -> str:
-    ways = [word for word, on in (("polled", tracker["polled"]), ("webhooks", tracker["webhook"])) if on]
+    ways = ["polled"] if tracker["polled"] else []
+    ways += [f"webhooks{webhook_share(tracker['webhooks'])}"] if tracker["webhook"] else []
     return " and ".join(ways) or "swept only"
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from harken.cli.patience import LONGEST_WAIT, call_patiently, wait_aloud
 from harken.cli.session import Session, command
 from harken.cli.show import Column, fields, print_json, say, table
 
-__all__ = ["tickets_command", "trackers_command"]
+__all__ = ["tickets_command", "trackers_command", "webhook_share"]
 
 TICKETS: tuple[Column, ...] = (
     ("ticket", "ticket"),
@@ -33,7 +35,7 @@ TRACKERS: tuple[Column, ...] = (
     ("kind", "kind"),
     ("projects", "projects"),
     ("reads", lambda row: f"every {row['interval']:.0f} s" if row["polled"] else "sweeps every 15 m"),
-    ("webhooks", lambda row: "yes" if row["webhook"] else "no"),
+    ("webhooks", lambda row: f"yes{webhook_share(row['webhooks'])}" if row["webhook"] else "no"),
     ("state", "state"),
     ("mark", "mark"),
     ("next read", "next_read"),
@@ -48,6 +50,12 @@ VERDICTS: tuple[Column, ...] = (
     ("trusted", lambda row: "" if row["trusted"] is None else "yes" if row["trusted"] else "no"),
     ("why", "reason"),
 )
+
+ADOPTED = {
+    "finished": "have had their run, and are not run again",
+    "interrupted": "had a run that was not over, and are claimed again",
+    "foreign": "have a label that another account put on, and are left alone",
+}
 
 
 @click.group("tickets", context_settings={"help_option_names": ["-h", "--help"]})
@@ -85,7 +93,7 @@ def list_tickets(session: Session, **given: Any) -> None:
 @_which
 def show_ticket(session: Session, ticket: str, tracker: str) -> None:
     """Show a ticket as its platform does, what that means for us, and its runs. TICKET: acme/shop#12, SHOP-7, a URL."""
-    answer = session.call("tickets.show", ticket=ticket, tracker=tracker)
+    answer = call_patiently(session, "tickets.show", ticket=ticket, tracker=tracker)
     if session.as_json:
         print_json(answer)
         return
@@ -106,28 +114,28 @@ def show_ticket(session: Session, ticket: str, tracker: str) -> None:
 @click.option("--pipeline", default="", metavar="NAME", help="This pipeline; the ticket gets its label.")
 def claim_ticket(session: Session, ticket: str, tracker: str, pipeline: str) -> None:
     """Start the pipeline of a ticket now, whoever put its label on."""
-    _print_run(session, session.call("tickets.claim", ticket=ticket, tracker=tracker, pipeline=pipeline))
+    _print_run(session, call_patiently(session, "tickets.claim", ticket=ticket, tracker=tracker, pipeline=pipeline))
 
 
 @command(tickets_command, "retry")
 @_which
 def retry_ticket(session: Session, ticket: str, tracker: str) -> None:
     """Run the pipeline of a ticket once more, from its beginning."""
-    _print_run(session, session.call("tickets.retry", ticket=ticket, tracker=tracker))
+    _print_run(session, call_patiently(session, "tickets.retry", ticket=ticket, tracker=tracker))
 
 
 @command(tickets_command, "cancel")
 @_which
 def cancel_ticket(session: Session, ticket: str, tracker: str) -> None:
     """Cancel the run of a ticket."""
-    _print_run(session, session.call("tickets.cancel", ticket=ticket, tracker=tracker))
+    _print_run(session, call_patiently(session, "tickets.cancel", ticket=ticket, tracker=tracker))
 
 
 @command(tickets_command, "release")
 @_which
 def release_ticket(session: Session, ticket: str, tracker: str) -> None:
     """Give a stuck ticket back: cancel its run, take our labels off, and let it be claimed again."""
-    answer = session.call("tickets.release", ticket=ticket, tracker=tracker)
+    answer = call_patiently(session, "tickets.release", ticket=ticket, tracker=tracker)
     if session.as_json:
         print_json(answer)
         return
@@ -140,18 +148,25 @@ def release_ticket(session: Session, ticket: str, tracker: str) -> None:
 
 @command(tickets_command, "adopt")
 @click.argument("name", metavar="TRACKER")
-def adopt_tickets(session: Session, name: str) -> None:
-    """Rebuild what we know of a tracker's tickets from their labels and comments, after the store was lost."""
-    answer = session.call("tickets.adopt", name=name)
+def adopt_tickets(session: Session, name: str) -> int:
+    """Rebuild what we know of a tracker's tickets from their labels and comments, after the store was lost.
+
+    Exits 1 when its platform lets us go on only much later."""
+    answer = call_patiently(session, "tickets.adopt", name=name)
+    while answer["waits"] is not None and answer["waits"] <= LONGEST_WAIT:
+        wait_aloud(answer["waits"], answer["reason"])
+        further = call_patiently(session, "tickets.adopt", name=name)
+        # those that are left alone are found each time
+        answer = further | {what: list(dict.fromkeys([*answer[what], *further[what]])) for what in ADOPTED}
+    complete = answer["waits"] is None
     if session.as_json:
         print_json(answer)
-        return
-    for what, meaning in (
-        ("finished", "have had their run, and are not run again"),
-        ("interrupted", "had a run that was not over, and are claimed again"),
-        ("foreign", "have a label that another account put on, and are left alone"),
-    ):
+        return 0 if complete else 1
+    for what, meaning in ADOPTED.items():
         say(f"{len(answer[what])} {meaning}" + (f": {', '.join(answer[what][:20])}" if answer[what] else ""))
+    if not complete:
+        say(f"{answer['reason']}. For the rest, in {answer['waits'] / 60:.0f} min: harken tickets adopt {name}")
+    return 0 if complete else 1
 
 
 @click.group("trackers", context_settings={"help_option_names": ["-h", "--help"]})
@@ -173,7 +188,7 @@ def list_trackers(session: Session) -> None:
 
 @command(trackers_command, "test")
 @click.argument("name", metavar="TRACKER")
-@click.option("--fix", is_flag=True, help="Make the lifecycle labels that are missing.")
+@click.option("--fix", is_flag=True, help="Make missing lifecycle labels, and have stopped webhooks tested.")
 def test_tracker(session: Session, name: str, fix: bool) -> int:
     """Test a tracker: what the token may do, and what the newest labelled tickets would start. Changes nothing.
 
@@ -181,10 +196,12 @@ def test_tracker(session: Session, name: str, fix: bool) -> int:
     made = session.call("trackers.fix", name=name) if fix else None
     answer = session.call("trackers.test", name=name)
     if session.as_json:
-        print_json(answer | ({"made": made["made"]} if made else {}))
+        print_json(answer | ({"made": made["made"], "revived": made["revived"]} if made else {}))
         return 0 if answer["ok"] else 1
     for location, labels in made["made"].items() if made else ():
         say(f"{location}: made {', '.join(labels)}" if labels else f"{location}: all labels are there")
+    for url in (url for urls in made["revived"].values() for url in urls) if made else ():
+        say(f"The webhook to {url} is sent again")
     for place in answer["locations"]:
         _print_location(place)
     if answer["webhooks"]:
@@ -207,15 +224,34 @@ def _print_location(place: dict[str, Any]) -> None:
     forecast = place["forecast"]
     lasting = f", about {forecast['hours']} h and ${forecast['usd']} by the last runs" if forecast["hours"] else ""
     say(f"Would be claimed now: {forecast['tickets']}{lasting}, {forecast['writes']} writes")
+    if place["webhooks"]:
+        _print_registered(place["webhooks"])
+
+
+def _print_registered(webhooks: dict[str, Any]) -> None:
+    """The webhooks that the platform has for our address."""
+    for hook in webhooks["hooks"]:
+        say(f"Webhook to {hook['url']}: {hook['state']}, tells of {', '.join(hook['tells']) or 'nothing we need'}")
+    if webhooks["problem"]:
+        say(f"  {webhooks['problem']}. {webhooks['fix']}")
+    if webhooks["note"]:
+        say(f"  {webhooks['note']}")
 
 
 def _print_webhooks(webhooks: dict[str, Any]) -> None:
     if webhooks["problem"]:
         say(f"{webhooks['problem']}. {webhooks['fix']}")
-    elif webhooks["heard"]:
-        say(f"Webhooks to {webhooks['path']} arrive: {webhooks['heard']} told, {webhooks['missed']} found by polls")
+    elif webhooks["delivered"]:
+        told, lost = webhooks["delivered"], webhooks["lost"]
+        say(f"Webhooks to {webhooks['path']} arrive: they told {told} changes, and polls alone found {lost}")
     else:
         say(f"Webhooks to {webhooks['path']}: none has told a change in the last hours")
+
+
+def webhook_share(webhooks: Mapping[str, Any]) -> str:
+    """What part of the changes webhooks told, in words to be put behind others; empty while nothing changed."""
+    total = webhooks["delivered"] + webhooks["lost"]
+    return f" ({webhooks['delivered'] * 100 // total}% of {total})" if total else ""
 
 
 def _print_run(session: Session, run: dict[str, Any]) -> None:

@@ -184,7 +184,7 @@ def drop_runs(session: Session, name: str) -> None:
 def explain_command(session: Session, name: str, key: str) -> None:
     """Say why something did or did not start a run.
 
-    KEY is an event's key or subject, its id as '#2', or a time. Without it: how the trigger is doing.
+    KEY is an event's key or subject, its id as '#2', a ticket, or a time. Without it: how the trigger is doing.
     """
     answer = session.call("triggers.explain", name=name, key=key or None)
     if session.as_json:

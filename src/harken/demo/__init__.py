@@ -24,8 +24,11 @@ SCENARIOS = {
     "jira": "harken.demo.scenarios.jira",
     "datadog": "harken.demo.scenarios.datadog",
     "tickets": "harken.demo.scenarios.tickets",
+    "streams": "harken.demo.scenarios.streams",
 }
 """Each demo by name, with the module of its play."""
+GUIDES = {"tickets": "docs/how-to/tickets.md", "streams": "docs/how-to/follow-a-stream.md"}
+"""What to read next about what a demo shows."""
 
 
 def run(
@@ -96,8 +99,7 @@ def _text(summary: Summary, demo: str) -> str:
 
 def _next_steps(summary: Summary, demo: str) -> list[str]:
     name = program()
-    guide = "For tickets of yours: docs/how-to/tickets.md; examples/tickets to begin with."
-    more = [guide] if demo == "tickets" else []
+    more = [f"More about {demo}: {GUIDES[demo]}, and examples/{demo}."] if demo in GUIDES else []
     good = "Nothing was lost, doubled or made up." if summary.good else "This demo did not go well."
     return [
         "",

@@ -20,10 +20,11 @@ _EXAMPLES = 5
 
 
 class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds: events by id, and runs with the names of their triggers."""
+    """What the store holds: events by id, runs with the names of their triggers, and how many messages it refused."""
 
     events: Mapping[int, Recorded]
     runs: tuple[tuple[str, Run], ...]
+    dead_letters: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rate_limited: int
     late: int
     deliveries: int
+    dead_letters: int
     lost_examples: tuple[str, ...] = ()
     duplicate_examples: tuple[str, ...] = ()
     files: str = ""
@@ -60,7 +62,9 @@ async def read_outcome(store: Records) -> RecordedOutcome:
         runs.extend((names.get(run.trigger, run.trigger), run) for run in found.items)
         before = found.next
         if before is None:
-            return RecordedOutcome(events=events, runs=tuple(runs))
+            break
+    refused = (await store.counts()).get("refused_events", 0)
+    return RecordedOutcome(events=events, runs=tuple(runs), dead_letters=refused)
 
 
 def compare(
@@ -68,9 +72,14 @@ def compare(
     expected: Mapping[str, Iterable[str]],
     deliveries: Mapping[str, Collection[str]],
     occurrence: Naming,
+    *,
+    refused: int = 0,
     **counted: Any,
 ) -> Summary:
-    """Sum up a demo. An occurrence is lost without a finished run, and doubled with two runs or two messages."""
+    """Sum up a demo. An occurrence is lost without a finished run, and doubled with two runs or two messages.
+
+    `refused` is how many messages must be dead letters, each of them once.
+    """
     wanted = {(trigger, name) for trigger, names in expected.items() for name in names}
     started = _runs_by_occurrence(outcome, occurrence)
     finished = {pair for pair, runs in started.items() if any(run.status == "done" for run in runs.values())}
@@ -83,10 +92,11 @@ def compare(
         events_at_source=len(at_source),
         recorded=len(at_source & {occurrence(event) for event in outcome.events.values()}),
         runs=sum(run.status == "done" for _, run in outcome.runs),
-        lost=len(lost),
+        lost=len(lost) + max(0, refused - outcome.dead_letters),
         duplicate=len(twice),
-        unexpected=len(set(started) - wanted),
+        unexpected=len(set(started) - wanted) + max(0, outcome.dead_letters - refused),
         deliveries=sum(len(set(messages)) for messages in deliveries.values()),
+        dead_letters=outcome.dead_letters,
         lost_examples=tuple(f"{trigger} {name}" for trigger, name in lost[:_EXAMPLES]),
         duplicate_examples=tuple(twice[:_EXAMPLES]),
         **counted,

@@ -29,17 +29,20 @@ SUMMARY: Mapping[str, str] = {
     "rate_limited": "reads that were answered 429, too many requests",
     "late": "events that the service showed after newer ones",
     "deliveries": "messages that arrived",
+    "dead_letters": "messages that nobody can read, kept with the reason",
 }
 
 
 def counter_words(counters: Mapping[str, int]) -> dict[str, int]:
     """The numbers that the demo shows all the time, by what people call them."""
     failed = counters.get("runs_failed", 0) + counters.get("runs_dead", 0)
+    refused = counters.get("refused_events", 0)
     return {
         "events": counters.get("events", 0),
         "runs": counters.get("runs_done", 0),
         "under way": sum(counters.get(f"runs_{state}", 0) for state in OPEN),
         **({"failed": failed} if failed else {}),
+        **({"dead letters": refused} if refused else {}),
         "late": counters.get("late", 0),
         "rate limited": counters.get("rate limited", 0),
     }

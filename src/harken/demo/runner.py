@@ -25,6 +25,7 @@ from harken.demo.page import Page
 from harken.demo.scenario import Scenario, scenario_of
 from harken.demo.snapshot import Recent
 from harken.store import Records
+from harken.timings import Timings
 
 __all__ = ["perform"]
 
@@ -33,6 +34,8 @@ REFRESH = 0.25
 DRAIN = 5.0
 # a busy machine may need longer to finish its runs; late is not lost
 GRACE = 60.0
+# who looks on should not have to wait for a stream that broke, as a broken service deserves
+TIMINGS = Timings(reconnect=2.0)
 
 
 async def perform(
@@ -49,7 +52,8 @@ async def perform(
         stack.enter_context(_environment(environment))
         commands = _commands(scenario, directory)
         page = Page(scenario.place, commands, scenario.noted)
-        app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port), home=page))
+        started = App.start(directory, host="127.0.0.1", port=_free(port), home=page, timings=TIMINGS)
+        app = await stack.enter_async_context(started)
         title = f"harken demo · {app.url} in your browser · {scenario.place}"
         heading = Heading(title=title, hints=_hints(commands), noted=scenario.noted)
         labels = {feed.name: feed.display_name for feed in app.loaded.feeds}
@@ -126,6 +130,7 @@ class Runner:
             self._scenario.expected,
             self._scenario.deliveries(),
             self._scenario.occurrence,
+            refused=self._scenario.refused,
             seconds=round(self._clock.monotonic() - self._began, 1),
             rate_limited=self._scenario.rate_limited,
             late=self._scenario.late,

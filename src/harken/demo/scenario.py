@@ -34,6 +34,11 @@ class Scenario(Protocol):
     @property
     def rate_limited(self) -> int: ...
     @property
+    def refused(self) -> int:
+        """How many messages were sent that nobody can read: each must be a dead letter."""
+        ...
+
+    @property
     def looked_at(self) -> str:
         """The command that lists what the demo is about."""
         ...

@@ -11,7 +11,7 @@ from harken.event import Recorded, Verdict
 from harken.feed import INTERNAL
 from harken.operate.rows import outcome_of, title_of
 from harken.runs import Run
-from harken.store import Records
+from harken.store import DeadLetter, Records
 
 __all__ = ["Recent", "Snapshot", "about_run", "describe_event", "say_verdict"]
 
@@ -44,6 +44,7 @@ class Recent:
         self._after = 0
         self._events: deque[Recorded] = deque(maxlen=KEPT)
         self._notes: deque[str] = deque(maxlen=KEPT)
+        self._refused = 0
 
     async def read(self, counted: Mapping[str, int], notes: Collection[str] = ()) -> Snapshot:
         """The state now; `counted` are the counters that the store does not have, `notes` what is new elsewhere."""
@@ -51,7 +52,9 @@ class Recent:
         self._after = found[-1].id if found else self._after
         fresh = [event for event in found if event.feed != INTERNAL]
         self._events.extendleft(fresh)
-        self._notes.extendleft(notes)
+        counts = await self._store.counts()
+        fresh_notes = [*notes, *await self._dead_letters(counts.get("refused_events", 0))]
+        self._notes.extendleft(fresh_notes)
         runs = (await self._store.runs(limit=KEPT)).items
         return Snapshot(
             fresh=tuple(fresh),
@@ -59,10 +62,18 @@ class Recent:
             runs=tuple(runs),
             outcomes={run.id: outcome_of(run) for run in runs},
             triggers={state.uid: state.name for state in await self._store.triggers()},
-            counters={**await self._store.counts(), **counted},
+            counters={**counts, **counted},
             notes=tuple(self._notes),
-            fresh_notes=tuple(notes),
+            fresh_notes=tuple(fresh_notes),
         )
+
+    async def _dead_letters(self, refused: int) -> list[str]:
+        """What was refused since the last look, one line each, oldest first."""
+        new, self._refused = refused - self._refused, refused
+        if new <= 0:
+            return []
+        letters = [letter for letter in (await self._store.dead()).items if letter.what == "event"][:new]
+        return [_describe_letter(letter) for letter in reversed(letters)]
 
 
 def describe_event(event: Recorded) -> str:
@@ -88,6 +99,10 @@ def say_verdict(verdict: Verdict, name: Callable[[str], str], *, reasons: bool =
     """A verdict in words, with its reason where it needs one and `reasons` are wanted."""
     said = f"{name(verdict.trigger)} {verdict.outcome.replace('_', ' ')}"
     return f"{said} ({verdict.reason})" if reasons and verdict.reason and verdict.outcome not in _PLAIN else said
+
+
+def _describe_letter(letter: DeadLetter) -> str:
+    return _one_line(f"{letter.at.astimezone():%H:%M:%S} dead letter {letter.id}: {letter.reason} ({letter.key})")
 
 
 def _one_line(text: str) -> str:

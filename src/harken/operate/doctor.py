@@ -23,11 +23,13 @@ from harken.operate.context import Context
 from harken.operate.models import configured_models
 from harken.operate.rows import Plain, plain
 from harken.operate.ticket_webhooks import webhook_health
+from harken.operate.tracker_reads import cursor_of, trouble_of
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
 from harken.store import FUTURE_SECONDS, Space
 from harken.tickets import TrackerSettings, feed_name
+from harken.tickets.deliveries import Deliveries, stored_deliveries
 
 __all__ = ["Check", "doctor"]
 
@@ -66,16 +68,31 @@ async def doctor(context: Context) -> Plain:
         check_connections(context.engine.status() if context.engine else {}),
         check_network(feeds),
         check_feeds(feeds, context.feed_label),
-        *check_webhooks(context.loaded.trackers.values() if context.loaded else (), feeds),
+        *check_trackers(context.loaded.trackers.values() if context.loaded else (), feeds),
+        *check_webhooks(
+            context.loaded.trackers.values() if context.loaded else (), await stored_deliveries(context.store)
+        ),
         *check_triggers((await list_triggers(context))["items"]),
     ]
     return {"items": [plain(check) for check in checks], "ok": all(check.state != "fail" for check in checks)}
 
 
-def check_webhooks(trackers: Iterable[TrackerSettings], feeds: Iterable[FeedState]) -> list[Check]:
-    """Tell of trackers whose webhooks get lost. They are polled more often until that heals."""
+def check_trackers(trackers: Iterable[TrackerSettings], feeds: Iterable[FeedState]) -> list[Check]:
+    """Tell of trackers of which some locations cannot be read. Those that cannot be read at all are failing feeds."""
     states = {state.name: state for state in feeds}
-    found = (webhook_health(tracker, states.get(feed_name(tracker.name))) for tracker in trackers)
+    found = [
+        (tracker.name, trouble_of(cursor_of(states.get(feed_name(tracker.name))), tracker)) for tracker in trackers
+    ]
+    return [
+        Check(name="trackers", state="warn", message=f"{name}: {trouble}", fix=f"See: harken trackers test {name}")
+        for name, trouble in found
+        if trouble
+    ]
+
+
+def check_webhooks(trackers: Iterable[TrackerSettings], counted: Mapping[str, Deliveries]) -> list[Check]:
+    """Tell of trackers whose webhooks get lost. They are polled more often until that heals."""
+    found = (webhook_health(tracker, counted.get(tracker.name)) for tracker in trackers)
     return [
         Check(name="webhooks", state="warn", message=health.problem, fix=health.fix)
         for health in found

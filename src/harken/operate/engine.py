@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from harken.config.loaded import Account
     from harken.ingest.live import Late
     from harken.ingest.refusals import Refusal
-    from harken.source import Host
+    from harken.source import Cursor, Host, Lag, Place
     from harken.ticket import TicketTracker
-    from harken.tickets.adoption import Adopted
+    from harken.tickets.adoption import AdoptionResult
+    from harken.tickets.pace import WritePace
 
 __all__ = ["Engine", "Preview", "Shown"]
 
@@ -85,6 +86,10 @@ class Engine(Protocol):
         """The last webhooks that this process refused at the path, newest first. Empty when no controller runs."""
         ...
 
+    def refused_count(self, path: str) -> int:
+        """How many webhooks this process refused at the path since it started. 0 when no controller runs."""
+        ...
+
     def budgets(self) -> Mapping[str, Level]:
         """The state of each credential's rate limit, by the credential's name."""
         ...
@@ -101,15 +106,27 @@ class Engine(Protocol):
         """The feeds whose reads are due and have not begun, because they wait for a slot."""
         ...
 
+    def stream_lags(self) -> Mapping[str, Lag]:
+        """What waits at the brokers of the streams that this process follows, by feed, as far as they say."""
+        ...
+
+    async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
+        """Where the message of this name is in the stream of the feed; None where its source cannot tell."""
+        ...
+
     def trackers(self, name: str) -> Mapping[str, TicketTracker]:
         """The tickets of a tracker by location; calls count against the rate limit of its account."""
+        ...
+
+    def write_pace(self, tracker: str) -> WritePace:
+        """The pace of everything that this process writes with the tracker's credential."""
         ...
 
     async def tell(self, feed: str, events: Sequence[Event]) -> None:
         """Commit events as if the feed's service had sent them, and start what they start."""
         ...
 
-    async def adopt_tickets(self, tracker: str) -> Adopted:
+    async def adopt_tickets(self, tracker: str) -> AdoptionResult:
         """Rebuild the memory of a tracker's tickets from what is on them."""
         ...
 

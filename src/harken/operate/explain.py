@@ -10,8 +10,11 @@ import msgspec
 
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
-from harken.feed import FeedState, TriggerState
+from harken.feed import INTERNAL, FeedState, TriggerState
+from harken.ingest.parts import stored_position
+from harken.ingest.stream import GAP
 from harken.operate.context import Context
+from harken.operate.events import MOST
 from harken.operate.explanations import (
     Case,
     Explanation,
@@ -23,9 +26,12 @@ from harken.operate.explanations import (
     named,
 )
 from harken.operate.rows import Plain, plain
+from harken.operate.stream_explanations import Sought, explain_dead_letter, explain_message
+from harken.operate.ticket_events import TicketEvents, find_ticket_events
 from harken.operate.trigger_status import limits, next_room
 from harken.operate.triggers import current_status, outcomes, refused_webhooks
 from harken.operate.wording import count, stamp, when
+from harken.store import DeadLetter
 from harken.suggest import find_similar
 
 __all__ = ["explain"]
@@ -35,25 +41,37 @@ RECENT = 100
 
 SHOWN = 10
 
+DEAD_PAGES = 20
+"""So many pages of dead letters are searched for a key, the newest first."""
+
 
 async def explain(context: Context, *, name: str, key: str = "") -> Plain:
-    """What happened to an event (by key, by subject or as `#ID`), at a time, or to the trigger as a whole."""
+    """What happened to an event (by key, by subject or as `#ID`), to a ticket, at a time, or to the whole trigger."""
     trigger = await context.trigger(name)
     feed = await context.feed_of(name)
     if not key:
         return _as_row(trigger, "", await _summary(context, trigger, feed))
-    found = await _find(context, feed, key)
-    if found:
-        return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
-    return _as_row(trigger, key, await _explain_missing(context, trigger, feed, key))
-
-
-async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
-    """Every occurrence of the key or subject, newest first; for `#2` only the event of that id."""
     exact = (await context.store.events(feed=feed, key=key, limit=SHOWN)).items
     if exact:
-        return exact
+        return _as_row(trigger, key, await _explain_recorded(context, trigger, exact))
+    # of a tracker's trigger a number is that of a ticket first
+    ticket = await find_ticket_events(context, name, feed, key, limit=SHOWN)
+    if ticket.events:
+        # its newest events tell what we showed on it; what a person asks for is what was decided
+        decided = next((at for at, event in enumerate(ticket.events) if _verdict(trigger, event)), 0)
+        return _as_row(trigger, key, await _explain_recorded(context, trigger, ticket.events, decided))
+    found = () if ticket.id else await _find(context, feed, key, may_be_ticket=ticket.named)
+    if found:
+        return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
+    return _as_row(trigger, key, await _explain_missing(context, trigger, feed, key, ticket))
+
+
+async def _find(context: Context, feed: str, key: str, *, may_be_ticket: bool) -> Sequence[Recorded]:
+    """Every occurrence of the subject, newest first; for `#2` only the event of that id."""
     number = _event_id(key)
+    if number is not None and may_be_ticket:
+        event = await context.store.event(number)
+        return [event] if event is not None and event.feed == feed else ()
     if number is not None:
         return await _of_id(context, feed, number)
     return await context.store.events_about(feed, key, limit=SHOWN)
@@ -76,8 +94,11 @@ async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]
     return [event]
 
 
-async def _explain_recorded(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:
-    event = found[0]
+async def _explain_recorded(
+    context: Context, trigger: TriggerState, found: Sequence[Recorded], asked: int = 0
+) -> Explanation:
+    """Explain one of these events, the newest by default, with a line for each of the others."""
+    event = found[asked]
     verdict = _verdict(trigger, event)
     run = await context.store.run(verdict.run_id) if verdict and verdict.run_id else None
     now, definition = context.clock.now(), context.triggers().get(trigger.name)
@@ -86,11 +107,14 @@ async def _explain_recorded(context: Context, trigger: TriggerState, found: Sequ
     given = explain_event(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
     if len(found) == 1:
         return given
-    earlier = [_line(trigger, other, context.clock.now()) for other in found[1:]]
-    return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
+    later = [_line(trigger, other, context.clock.now()) for other in found[:asked]]
+    earlier = [_line(trigger, other, context.clock.now()) for other in found[asked + 1 :]]
+    return msgspec.structs.replace(given, details={**given.details, "later": later, "earlier": earlier})
 
 
-async def _explain_missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Explanation:
+async def _explain_missing(
+    context: Context, trigger: TriggerState, feed: str, key: str, ticket: TicketEvents
+) -> Explanation:
     # store.feeds() leaves out the size of each memory; store.state() has it
     state = await context.store.state(feed) if await _state(context, feed) else None
     recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
@@ -106,14 +130,58 @@ async def _explain_missing(context: Context, trigger: TriggerState, feed: str, k
     moment = _moment(key)
     if moment is not None:
         return explain_time(missing, moment)
-    sighting = await _sighting(context, feed, key) if state else None
-    return explain_remembered(missing, *sighting) if sighting else explain_unseen(missing)
+    is_stream = missing.feed is not None and missing.feed.way == "stream"
+    # dead letters are not found by their key: only where messages are rejected every day they are looked through
+    letter = await _dead_letter(context, feed, key) if is_stream else None
+    if letter is not None:
+        return explain_dead_letter(missing, letter)
+    sighting = await _sighting(context, feed, ticket.id or key, is_stream=is_stream) if state else None
+    if sighting:
+        given = explain_remembered(missing, *sighting)
+    elif is_stream and state is not None:
+        given = explain_message(missing, await _seek(context, state, key))
+    else:
+        given = explain_unseen(missing)
+    if not ticket.problem:
+        return given
+    details = {**given.details, "not_asked": f"the tracker could not be asked for the ticket: {ticket.problem}"}
+    return msgspec.structs.replace(given, details=details)
 
 
-async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
+async def _sighting(
+    context: Context, feed: str, key: str, *, is_stream: bool
+) -> tuple[Known, datetime, datetime] | None:
     """The memory of a key, or of the subject before `@` in the key of a transition."""
     known = await context.store.memory_of(feed, key)
-    return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
+    # in the key of a message it is the stream that stands before `@`
+    of_subject = "@" in key and not is_stream
+    return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if of_subject else None)
+
+
+async def _dead_letter(context: Context, feed: str, key: str) -> DeadLetter | None:
+    """The event of that key that could not be stored, among the newest dead letters."""
+    before: int | None = None
+    for _ in range(DEAD_PAGES):
+        page = await context.store.dead(before=before, limit=MOST)
+        letters = (one for one in page.items if (one.what, one.trigger, one.key) == ("event", feed, key))
+        if (found := next(letters, None)) is not None or page.next is None:
+            return found
+        before = page.next
+    return None
+
+
+async def _seek(context: Context, state: FeedState, key: str) -> Sought:
+    """Where a message of a stream would be, what waits there, and what is known to be lost."""
+    now = context.clock.now()
+    about = await context.store.events_about(INTERNAL, state.name, limit=RECENT)
+    gaps = [
+        f"{when(one.recorded_at, now)}: {one.data.get('reason')}"
+        for one in about
+        if (one.type, one.subject) == (GAP, state.name)
+    ]
+    engine = context.running()
+    place = await engine.place_of(state.name, key, stored_position(state.cursor)[0])
+    return Sought(place=place, lag=engine.stream_lags().get(state.name), gaps=tuple(gaps))
 
 
 async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explanation:

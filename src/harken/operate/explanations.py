@@ -26,9 +26,15 @@ __all__ = [
     "explain_remembered",
     "explain_time",
     "explain_unseen",
+    "feed_details",
+    "feed_name",
     "named",
+    "trouble",
 ]
 
+
+Unstored = Literal["never_seen", "remembered", "dead_letter", "not_read", "lost"]
+"""What became of something of which no event is stored."""
 
 Stage = Literal["read", "memory", "match", "gather", "held", "run", "trigger"]
 
@@ -37,7 +43,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """How far an event got (`stage`), what was decided there, and what a person can do about it."""
 
     stage: Stage
-    outcome: Outcome | Literal["never_seen", "remembered", "summary", "not_covered", "covered"]
+    outcome: Outcome | Unstored | Literal["summary", "not_covered", "covered"]
     sentence: str
     details: Mapping[str, Any] = {}
     advice: tuple[str, ...] = ()
@@ -336,15 +342,15 @@ def explain_unseen(missing: Missing) -> Explanation:
         sentence = f"{missing.key} was never read: the feed of {missing.trigger.name} was never opened"
         return Explanation(stage="read", outcome="never_seen", sentence=sentence, advice=("Run: harken start",))
     why, advice = _likely(missing, state)
-    sentence = f"{missing.key} was never read from feed {_feed_name(missing, state)}. {why}"
+    sentence = f"{missing.key} was never read from feed {feed_name(missing, state)}. {why}"
     return Explanation(
-        stage="read", outcome="never_seen", sentence=sentence, details=_feed_details(missing, state), advice=advice
+        stage="read", outcome="never_seen", sentence=sentence, details=feed_details(missing, state), advice=advice
     )
 
 
 def explain_remembered(missing: Missing, known: Known, first: datetime, last: datetime) -> Explanation:
     """Return the answer for an item that memory knows although no event of it is stored."""
-    feed = _feed_name(missing, missing.state) if missing.state else "?"
+    feed = feed_name(missing, missing.state) if missing.state else "?"
     sentence = (
         f"{missing.key} is known to feed {feed} since {when(first, missing.now)} "
         f"and was last listed {when(last, missing.now)}, but no event of it is stored: it was there at the first read, "
@@ -378,8 +384,8 @@ def explain_time(missing: Missing, moment: datetime) -> Explanation:
     return Explanation(
         stage="read",
         outcome="covered" if covered else "not_covered",
-        sentence=words.format(feed=_feed_name(missing, state)),
-        details=_feed_details(missing, state) | {"time": stamp(moment), "coverage_there": found},
+        sentence=words.format(feed=feed_name(missing, state)),
+        details=feed_details(missing, state) | {"time": stamp(moment), "coverage_there": found},
         advice=() if covered else _likely(missing, state)[1],
     )
 
@@ -398,20 +404,14 @@ def covers(coverage: Sequence[Span], moment: datetime, now: datetime) -> Coverag
 def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     name, health, now = missing.trigger.name, state.health, missing.now
     test = f"See what the API shows now: harken triggers test {name}"
-    is_job = missing.feed is not None and missing.feed.breaker is not None
-    mend = mend_advice(name, health, now, is_job=is_job)
     if missing.near:
         shown = ", ".join(missing.near)
         meant = f"Did you mean: harken explain {name} '{missing.near[0]}'"
         # the feed may no longer be read at all: say so first
-        then = f"If not: the feed is paused. {mend}" if health.state == "paused" else test
+        then = f"If not: the feed is paused. {_mend(missing, state)}" if health.state == "paused" else test
         return f"Something alike was: {shown}", (meant, then)
-    if health.state == "paused":
-        return f"The feed is paused: {health.message}", (mend,)
-    if not health.clean:
-        again = from_unix(health.blocked_until) if health.blocked_until else state.next_due
-        failures = "no failure of its own" if health.offline_since else count(health.failures, "failure")
-        return f"The feed is failing ({failures}: {health.message}); the next try is {ago(again, now)}", (test,)
+    if (found := trouble(missing, state)) is not None:
+        return found[0], found[1] or (test,)
     if missing.feed is not None and missing.feed.way != "poll":
         return "Nothing of that key was sent to us", ("Look at the sender's own log of deliveries",)
     if state.last_success is None:
@@ -422,18 +422,35 @@ def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     due = state.next_due is not None and state.next_due <= now
     following = "due now" if due else ago(state.next_due, now)
     reads = f"The last read was {when(state.last_success, now)}, the next is {following}"
-    shown = f"harken feeds show {_feed_name(missing, state)}"
+    shown = f"harken feeds show {feed_name(missing, state)}"
     query = f"If the API shows it elsewhere, the feed's query leaves it out: {shown}"
     return f"{reads}; up to then the API did not list it", (test, query)
 
 
-def _feed_name(missing: Missing, state: FeedState) -> str:
+def trouble(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]] | None:
+    """Why the feed is not read now, and how that is mended; None if it is well."""
+    health, now = state.health, missing.now
+    if health.clean:
+        return None
+    if health.state == "paused":
+        return f"The feed is paused: {health.message}", (_mend(missing, state),)
+    again = from_unix(health.blocked_until) if health.blocked_until else state.next_due
+    failures = "no failure of its own" if health.offline_since else count(health.failures, "failure")
+    return f"The feed is failing ({failures}: {health.message}); the next try is {ago(again, now)}", ()
+
+
+def _mend(missing: Missing, state: FeedState) -> str:
+    is_job = missing.feed is not None and missing.feed.breaker is not None
+    return mend_advice(missing.trigger.name, state.health, missing.now, is_job=is_job)
+
+
+def feed_name(missing: Missing, state: FeedState) -> str:
     return missing.feed.display_name if missing.feed else state.name
 
 
-def _feed_details(missing: Missing, state: FeedState) -> dict[str, Any]:
+def feed_details(missing: Missing, state: FeedState) -> dict[str, Any]:
     return {
-        "feed": _feed_name(missing, state),
+        "feed": feed_name(missing, state),
         "schedule": schedule_text(missing.feed.schedule) if missing.feed else "",
         "last_read": stamp(state.last_success),
         "next_read": stamp(state.next_due),

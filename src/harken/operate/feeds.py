@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.operate.context import Context
-from harken.operate.rows import Plain, feed_row, plain, spans
+from harken.operate.rows import Plain, feed_row, lag_row, plain, spans
 
 __all__ = ["list_feeds", "show"]
 
@@ -30,6 +30,7 @@ async def show(context: Context, *, name: str) -> Plain:
         "revision": state.revision,
         "created_at": plain(state.created_at),
         "clock_skew": context.engine.clock_skews().get(id, 0.0) if context.engine else 0.0,
+        **lag_row(context.engine.stream_lags().get(id) if context.engine else None),
         "coverage": spans(state.coverage),
         "ticks": [plain(tick) for tick in ticks],
     }

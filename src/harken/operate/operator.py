@@ -21,6 +21,7 @@ from harken.operate import (
     tickets,
     trackers,
     triggers,
+    webhooks,
     workflows,
 )
 from harken.operate.context import Context
@@ -68,6 +69,8 @@ READS: Mapping[str, Operation] = {
     "tickets.show": tickets.show,
     "trackers.list": trackers.list_trackers,
     "trackers.test": trackers.test,
+    "webhooks.list": webhooks.list_webhooks,
+    "webhooks.curl": webhooks.curl,
     "workflows.list": workflows.list_workflows,
     "workflows.check": workflows.check,
     "integrations.list": integrations.list_integrations,

@@ -14,6 +14,7 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.wording import schedule_text
 from harken.runs import Run, StepRecord
 from harken.schedule import Every
+from harken.source import Lag
 from harken.store import Backlog, DeadLetter, Page
 from harken.tickets import tracker_of
 
@@ -27,6 +28,7 @@ __all__ = [
     "feed_row",
     "gaps",
     "interval",
+    "lag_row",
     "outcome_of",
     "page",
     "plain",
@@ -232,6 +234,11 @@ def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> P
         "watermark": _text(state.watermark),
         "triggers": list(listeners),
     }
+
+
+def lag_row(lag: Lag | None) -> Plain:
+    """What waits at the broker of a stream; None where it does not say, and of every other feed."""
+    return {"lag_messages": lag.messages if lag else None, "lag_seconds": lag.seconds if lag else None}
 
 
 def dead_row(buried: DeadLetter, label: Callable[[str], str]) -> Plain:

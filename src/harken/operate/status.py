@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harken import __version__
 from harken.errors import Refused
 from harken.feed import FeedState
-from harken.ingest.parts import stored_position
-from harken.kit.cursor import load_cursor
 from harken.operate.configuration import config_findings, finding_rows, site_of
 from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.rows import Plain, plain
+from harken.operate.ticket_webhooks import webhook_health
+from harken.operate.tracker_reads import cursor_of, trouble_of
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.tickets import feed_name
-from harken.tickets.cycle import TicketCursor
+from harken.tickets.deliveries import Deliveries, stored_deliveries
 
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status", "tracker_marks"]
 
@@ -45,7 +45,7 @@ async def status(context: Context) -> Plain:
         "triggers": dict(Counter(row["status"] for row in triggers)),
         "counts": dict(await context.store.counts()),
         "config_errors": errors,
-        "trackers": tracker_marks(context, feeds),
+        "trackers": tracker_marks(context, feeds, await stored_deliveries(context.store)),
         "attention": attention,
         "needs_person": bool(context.store.trouble or errors or any(row["needs_person"] for row in attention)),
         "controller": plain(running),
@@ -53,23 +53,27 @@ async def status(context: Context) -> Plain:
     }
 
 
-def tracker_marks(context: Context, feeds: Sequence[FeedState]) -> list[Plain]:
-    """How far each tracker was read: `mark` is up to when its changes are known, of several locations the oldest."""
+def tracker_marks(context: Context, feeds: Sequence[FeedState], counted: Mapping[str, Deliveries]) -> list[Plain]:
+    """How far each tracker was read: `mark` is up to when its changes are known, of several locations the oldest.
+
+    `webhooks` tells what its webhooks delivered, as all replicas have `counted` it."""
     states = {state.name: state for state in feeds}
     rows = []
     for name, tracker in sorted((context.loaded.trackers if context.loaded else {}).items()):
         state = states.get(feed_name(name))
-        cursor = load_cursor(stored_position(state.cursor)[0], TicketCursor) if state is not None else None
+        cursor = cursor_of(state)
+        failing = state.health.message if state is not None and not state.health.clean else ""
         rows.append(
             {
                 "name": name,
                 "kind": tracker.kind,
                 "polled": tracker.polled,
                 "webhook": tracker.webhook,
+                "webhooks": plain(webhook_health(tracker, counted.get(name))),
                 "mark": plain(min(cursor.marks.values(), default=None) if cursor else None),
                 "swept_at": plain(cursor.swept_at if cursor else None),
                 "last_read_at": plain(state.last_success if state else None),
-                "trouble": state.health.message if state is not None and not state.health.clean else "",
+                "trouble": failing or trouble_of(cursor, tracker),
             }
         )
     return rows

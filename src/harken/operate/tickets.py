@@ -28,10 +28,12 @@ from harken.tickets import (
     standing,
     trigger_name,
 )
-from harken.tickets.events import Placed, event_of, released_event, vouched
+from harken.tickets.events import Placed, event_of, released_event, vouch_for
+from harken.tickets.pace import swap_in_turn
 
 __all__ = ["adopt", "cancel", "claim", "list_tickets", "release", "retry", "show"]
 
+RELEASED = "the ticket was released by hand"
 SCANNED = 500
 """So many runs of a project are looked through for its tickets at a time."""
 
@@ -44,25 +46,36 @@ async def list_tickets(
     `state` is that of the run, or the lifecycle that the ticket shows."""
     wanted = [tracker_of(context, tracker)] if tracker else list(trackers_of(context).values())
     rows: list[Plain] = []
+    more = False
     for settings in wanted:
         memories = await TicketMemories(context.store, settings.name).all()
         for one in settings.projects:
             if project in ("", one.name):
-                rows += await _project_rows(context, settings, one, memories)
+                found, older = await _project_rows(context, settings, one, memories)
+                rows += found
+                more = more or older
     kept = [row for row in rows if state in ("", row["status"], row["shown"])]
     kept.sort(key=lambda row: str(row["since"]), reverse=True)
-    return {"items": kept[: bounded(limit)], "next": None, "more": len(kept) > bounded(limit)}
+    return {"items": kept[: bounded(limit)], "next": None, "more": more or len(kept) > bounded(limit)}
 
 
 async def _project_rows(
     context: Context, settings: TrackerSettings, project: ProjectSettings, memories: Mapping[str, TicketMemory]
-) -> list[Plain]:
-    newest: dict[str, Plain] = {}
+) -> tuple[list[Plain], bool]:
+    """The tickets of a project by its last runs, and whether it has had older ones."""
     page = await context.store.runs(trigger=trigger_name(settings.name, project.name), limit=SCANNED)
+    newest: dict[str, Run] = {}
     for run in page.items:
-        if (id := _ticket_id(run)) not in newest and (event := await _event_of(context, run)) is not None:
-            newest[id] = _ticket_row(settings, project, event, run, memories.get(id))
-    return list(newest.values())
+        if run.event_ids:
+            newest.setdefault(_ticket_id(run), run)
+    found = await context.store.events_by_id([run.event_ids[0] for run in newest.values()])
+    events = {event.id: event for event in found}
+    rows = [
+        _ticket_row(settings, project, events[run.event_ids[0]], run, memories.get(id))
+        for id, run in newest.items()
+        if run.event_ids[0] in events
+    ]
+    return rows, page.next is not None
 
 
 def _ticket_row(
@@ -140,7 +153,7 @@ async def claim(context: Context, *, ticket: str, tracker: str = "", pipeline: s
     if chosen not in known:
         problem = f"{project.name} has no pipeline {chosen}" if chosen else f"no label of {found.ticket.ref} names one"
         raise Refused(problem, fix=f"Say --pipeline with one of: {', '.join(known) or 'none'}")
-    return await _start(context, await _labelled(found, project, chosen), project)
+    return await _start(context, await _labelled(context, found, project, chosen), project)
 
 
 async def retry(context: Context, *, ticket: str, tracker: str = "") -> Plain:
@@ -153,14 +166,15 @@ async def retry(context: Context, *, ticket: str, tracker: str = "") -> Plain:
     if newest.workflow not in pipelines_of(project):
         fix = f"Start another: harken tickets claim {found.ticket.ref} --pipeline NAME"
         raise Refused(f"{project.name} has no pipeline {newest.workflow} any more", fix=fix)
-    return await _start(context, await _labelled(found, project, newest.workflow), project)
+    return await _start(context, await _labelled(context, found, project, newest.workflow), project)
 
 
 async def release(context: Context, *, ticket: str, tracker: str = "") -> Plain:
     """Give a stuck ticket back: its run is cancelled, our labels come off, and it can be claimed again."""
     found = await find_ticket(context, ticket, tracker)
     runs = await _runs_of(context, found)
-    cancelled = runs[0].id if runs and runs[0].status in OPEN and await context.store.cancel(runs[0].id) else ""
+    is_open = bool(runs) and runs[0].status in OPEN
+    cancelled = runs[0].id if is_open and await context.store.cancel(runs[0].id, RELEASED) else ""
     removed = await _forget(context, found)
     context.nudge()
     return {
@@ -202,7 +216,7 @@ async def _refuse_open(context: Context, found: FoundTicket) -> Run | None:
     return runs[0] if runs else None
 
 
-async def _labelled(found: FoundTicket, project: ProjectSettings, pipeline: str) -> FoundTicket:
+async def _labelled(context: Context, found: FoundTicket, project: ProjectSettings, pipeline: str) -> FoundTicket:
     """The ticket with a label that means this pipeline, put on if it has none, and without one that means another."""
     if _route_of(found.ticket, found.settings, project).pipeline == pipeline:
         return found
@@ -212,7 +226,7 @@ async def _labelled(found: FoundTicket, project: ProjectSettings, pipeline: str)
         raise Refused(f"no label of {project.name} means {pipeline}", fix="Add one to pipeline_from_label")
     others = {name.casefold() for name, wanted in project.routes.by_label.items() if wanted != pipeline}
     surplus = [name for name in found.ticket.labels if name.casefold() in others]
-    ticket = await found.tracker.swap_labels(found.ticket, [label], surplus)
+    ticket = await _swap(context, found, [label], surplus)
     return msgspec.structs.replace(found, ticket=ticket)
 
 
@@ -223,7 +237,7 @@ async def _start(context: Context, found: FoundTicket, project: ProjectSettings)
         raise Refused(f"{found.ticket.ref} cannot start: {stands.reason}", fix="Change that on the ticket first")
     await _forget(context, found)
     placed = Placed(ticket=bare, standing=stands, project=project.name)
-    await context.running().tell(feed_name(found.settings.name), [vouched(event_of(placed, found.settings.name))])
+    await context.running().tell(feed_name(found.settings.name), [vouch_for(event_of(placed, found.settings.name))])
     runs = await _runs_of(context, found)
     if not runs:
         raise Refused(f"{found.ticket.ref} started nothing", fix=f"See: harken explain {_trigger(found, project)}")
@@ -234,12 +248,18 @@ async def _forget(context: Context, found: FoundTicket) -> Sequence[str]:
     """Take our labels off the ticket and forget it, so that its next sighting counts. Return the labels."""
     ours = found.settings.lifecycle.surplus(found.ticket.labels, None)
     if ours:
-        await found.tracker.swap_labels(found.ticket, [], ours)
+        await _swap(context, found, [], ours)
     await TicketMemories(context.store, found.settings.name).forget(found.ticket.id)
     project = found.project.name if found.project else ""
     released = released_event(found.ticket, project, found.settings.name, _stamp(context.clock.now()))
     await context.running().tell(feed_name(found.settings.name), [released])
     return ours
+
+
+async def _swap(context: Context, found: FoundTicket, add: Sequence[str], remove: Sequence[str]) -> Ticket:
+    """Swap labels of the ticket. Raise Deferred if the limit of writes of its account is used up for a while."""
+    pace = context.running().write_pace(found.settings.name)
+    return await swap_in_turn(pace, found.tracker, found.ticket, add, remove, by_hand=True)
 
 
 async def _runs_of(context: Context, found: FoundTicket) -> list[Run]:
@@ -253,10 +273,6 @@ async def _runs_of(context: Context, found: FoundTicket) -> list[Run]:
             if (before := page.next) is None:
                 break
     return sorted(runs, key=lambda run: run.created_at, reverse=True)
-
-
-async def _event_of(context: Context, run: Run) -> Recorded | None:
-    return await context.store.event(run.event_ids[0]) if run.event_ids else None
 
 
 def _ticket_id(run: Run) -> str:

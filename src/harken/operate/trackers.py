@@ -10,9 +10,11 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.operate.context import Context
+from harken.operate.registered_webhooks import Registered, judge_webhooks, webhooks_to
 from harken.operate.rows import Plain, plain
 from harken.operate.ticket_lookup import tracker_of, trackers_of
-from harken.operate.ticket_webhooks import webhook_health
+from harken.operate.ticket_webhooks import WebhookHealth, webhook_health, webhook_path
+from harken.operate.tracker_reads import cursor_of, trouble_of
 from harken.ticket import Access, Actor, Ticket, TicketTracker
 from harken.tickets import (
     Lifecycle,
@@ -27,6 +29,7 @@ from harken.tickets import (
     standing,
     trigger_name,
 )
+from harken.tickets.deliveries import stored_deliveries
 
 __all__ = ["fix", "list_trackers", "test"]
 
@@ -39,6 +42,7 @@ WRITES = 4
 async def list_trackers(context: Context) -> Plain:
     """All trackers with their projects, how they are read, and how far."""
     states = {state.name: state for state in await context.store.feeds()}
+    counted = await stored_deliveries(context.store)
     rows = []
     for settings in trackers_of(context).values():
         state = states.get(feed_name(settings.name))
@@ -51,11 +55,12 @@ async def list_trackers(context: Context) -> Plain:
                 "polled": settings.polled,
                 "interval": settings.interval,
                 "webhook": settings.webhook,
+                "webhooks": plain(webhook_health(settings, counted.get(settings.name))),
                 "mark": plain(state.watermark) if state else None,
                 "last_read": plain(state.last_success) if state else None,
                 "next_read": plain(state.next_due) if state else None,
                 "state": state.health.state if state else "new",
-                "message": state.health.message if state else "",
+                "message": (state.health.message if state else "") or trouble_of(cursor_of(state), settings),
             }
         )
     return {"items": rows, "next": None}
@@ -64,25 +69,35 @@ async def list_trackers(context: Context) -> Plain:
 async def test(context: Context, *, name: str) -> Plain:
     """Prove what the token may do, and tell what the newest tickets would start. Changes nothing."""
     settings = tracker_of(context, name)
+    webhooks = webhook_health(settings, (await stored_deliveries(context.store)).get(name))
     places = []
     for location, tracker in context.running().trackers(name).items():
         try:
-            places.append(await _test_location(context, settings, location, tracker))
+            place = await _test_location(context, settings, location, tracker)
+            registered = await _registered(location, tracker, webhooks)
+            ok = place["ok"] and not (registered and registered.problem)
+            places.append(place | {"ok": ok, "webhooks": plain(registered)})
         except HarkenError as error:
             places.append({"location": location, "ok": False, "problem": error.message, "fix": error.fix})
-    states = {state.name: state for state in await context.store.feeds()}
-    webhooks = webhook_health(settings, states.get(feed_name(name)))
     ok = all(place["ok"] for place in places) and not (webhooks and webhooks.problem)
     return {"tracker": name, "kind": settings.kind, "ok": ok, "locations": places, "webhooks": plain(webhooks)}
 
 
 async def fix(context: Context, *, name: str) -> Plain:
-    """Make the lifecycle labels that are missing."""
+    """Make the lifecycle labels that are missing, and have webhooks tested that the platform has stopped."""
     settings = tracker_of(context, name)
-    made = {}
+    made, revived = {}, {}
     for location, tracker in context.running().trackers(name).items():
         made[location] = list(await tracker.ensure_labels([settings.lifecycle.label(state) for state in Lifecycle]))
-    return {"tracker": name, "made": made}
+        revived[location] = await _revive(settings, tracker)
+    return {"tracker": name, "made": made, "revived": revived}
+
+
+async def _revive(settings: TrackerSettings, tracker: TicketTracker) -> list[str]:
+    """The addresses of ours to which the platform sends again."""
+    found = await tracker.webhooks() or () if settings.webhook else ()
+    stopped = [hook for hook in webhooks_to(webhook_path(settings), found) if hook.state in ("probation", "disabled")]
+    return [hook.url for hook in stopped if await tracker.revive_webhook(hook)]
 
 
 async def _test_location(context: Context, settings: TrackerSettings, location: str, tracker: TicketTracker) -> Plain:
@@ -108,6 +123,13 @@ async def _test_location(context: Context, settings: TrackerSettings, location: 
         "tickets": rows,
         "forecast": await _forecast(context, settings, location, ready),
     }
+
+
+async def _registered(location: str, tracker: TicketTracker, health: WebhookHealth | None) -> Registered | None:
+    """The webhooks that the platform has for our address; None if the tracker takes none."""
+    if health is None:
+        return None
+    return judge_webhooks(await tracker.webhooks(), health.path, location or "the platform", heard=health.delivered)
 
 
 async def _first_tickets(tracker: TicketTracker, labels: Sequence[str]) -> list[Ticket]:

@@ -21,6 +21,7 @@ from harken.store import FUTURE_SECONDS, Backlog
 __all__ = [
     "Status",
     "TriggerStatus",
+    "Unread",
     "budget_lines",
     "last_sign",
     "limits",
@@ -107,6 +108,16 @@ class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
     needs_person: bool = False
 
 
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a feed that cannot be read while the rest of it is."""
+
+    what: str
+    since: datetime
+    message: str
+    advice: str
+    needs_person: bool = False
+
+
 def status_of(
     trigger: TriggerState,
     feed: Feed | None,
@@ -116,11 +127,12 @@ def status_of(
     backlog: Backlog = NO_BACKLOG,
     last_dead: str = "",
     waits: Late | None = None,
+    unread: Unread | None = None,
 ) -> TriggerStatus:
-    """The first that applies: removed, paused, one-shot over, in the future, stale, failing, dead, late, new; healthy.
+    """The first that applies: removed, paused, one-shot over, in the future, stale, unread, failing, dead, late, new.
 
     Runs that are held until somebody releases them are mentioned in any of these. `last_dead` is why the newest dead
-    run died. `waits`: its read is due and waits for a slot.
+    run died. `waits`: its read is due and waits for a slot. `unread`: what the trigger is for is not read.
     """
     found = (
         _removed(trigger, now)
@@ -128,6 +140,7 @@ def status_of(
         or _over(trigger, feed, state)
         or _starts_later(trigger, now)
         or _stale(trigger, feed, state, now, stale_after)
+        or _unread(unread, now)
         or _failing(trigger, state, now)
         or _dead(trigger, backlog, last_dead)
         or _retrying(trigger, backlog)
@@ -272,6 +285,17 @@ def _stale(
         reason = f"{reason}: {state.health.message}"
     advice = f"See why: harken explain {trigger.name}"
     return TriggerStatus(status="stale", reason=reason, advice=advice, needs_person=True)
+
+
+def _unread(unread: Unread | None, now: datetime) -> TriggerStatus | None:
+    if unread is None:
+        return None
+    return TriggerStatus(
+        status="degraded",
+        reason=f"{unread.what} is not read since {when(unread.since, now)}: {unread.message}",
+        advice=unread.advice,
+        needs_person=unread.needs_person,
+    )
 
 
 def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> TriggerStatus | None:

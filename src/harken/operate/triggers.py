@@ -15,8 +15,9 @@ from harken.ingest.live import Late
 from harken.ingest.parts import stored_position
 from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
-from harken.operate.rows import Plain, gaps, plain, shorten, spans, trigger_row, trigger_type
-from harken.operate.trigger_status import TriggerStatus, limits, over_reason, reset_command, status_of
+from harken.operate.rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
+from harken.operate.tracker_reads import unread_triggers
+from harken.operate.trigger_status import TriggerStatus, Unread, limits, over_reason, reset_command, status_of
 from harken.operate.wording import count, schedule_text, stamp
 from harken.store import Backlog
 from harken.store.documents import START_MOVED
@@ -173,6 +174,7 @@ async def _reading(context: Context, feed: Feed | None, *, opened: bool) -> Plai
         "last_error_at": plain(wrong.ended_at) if wrong else None,
         "blocked_until": spent["blocked_until"] if spent else None,
         "calls_left": spent["remaining"] if spent else None,
+        **lag_row(context.engine.stream_lags().get(feed.name) if context.engine and feed else None),
         "coverage": spans(state.coverage if state else ()),
         "gaps": gaps(state.coverage if state else ()),
         "ticks": [_tick(tick) for tick in ticks],
@@ -297,12 +299,16 @@ async def _row_after_change(context: Context, name: str) -> Plain:
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store says beside the triggers themselves; `last_dead` is why the newest dead run of each died."""
+    """What the store says beside the triggers themselves; `last_dead` is why the newest dead run of each died.
+
+    `unread` are triggers whose tickets are not read, while others of the tracker are.
+    """
 
     feeds: Mapping[str, FeedState]
     backlogs: Mapping[str, Backlog]
     last_dead: Mapping[str, str]
     refusals: Mapping[str, Finding]
+    unread: Mapping[str, Unread]
 
     def backlog(self, trigger: str) -> Backlog:
         return self.backlogs.get(trigger, Backlog())
@@ -314,7 +320,13 @@ async def _stored(context: Context) -> Stored:
     backlogs = await context.store.backlogs()
     letters = (await context.store.dead()).items if any(found.dead for found in backlogs.values()) else ()
     newest_last = {letter.trigger: letter.reason for letter in reversed(letters) if letter.what == "run"}
-    return Stored(feeds=feeds, backlogs=backlogs, last_dead=newest_last, refusals=_refusals(context))
+    return Stored(
+        feeds=feeds,
+        backlogs=backlogs,
+        last_dead=newest_last,
+        refusals=_refusals(context),
+        unread=unread_triggers(context.loaded.trackers.values() if context.loaded else (), feeds),
+    )
 
 
 async def current_status(context: Context, state: TriggerState) -> TriggerStatus:
@@ -336,6 +348,7 @@ def _status(context: Context, state: TriggerState, stored: Stored) -> TriggerSta
         stored.backlog(state.name),
         stored.last_dead.get(state.name, ""),
         _late_read(context, definition),
+        stored.unread.get(state.name) if definition else None,
     )
     return _with_refusal(found, stored.refusals.get(state.name) if definition else None)
 

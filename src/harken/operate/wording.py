@@ -6,7 +6,7 @@ from datetime import datetime
 
 from harken.schedule import At, Cron, Every, Schedule
 
-__all__ = ["ago", "count", "duration", "schedule_text", "stamp", "when"]
+__all__ = ["ago", "count", "duration", "lag_text", "schedule_text", "stamp", "when"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -44,6 +44,12 @@ def when(moment: datetime | None, now: datetime) -> str:
 
 def count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def lag_text(messages: int | None, seconds: float | None) -> str:
+    """`12 messages, 3 s`: what waits at a broker, as far as it says."""
+    said = [count(messages, "message")] if messages is not None else []
+    return ", ".join([*said, duration(seconds)] if seconds is not None else said)
 
 
 def schedule_text(schedule: Schedule | None) -> str:

@@ -26,6 +26,7 @@ class Company:
     looked_at = "runs list"
     noted = ""
     settled = True
+    refused = 0
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._world = World(clock, random)

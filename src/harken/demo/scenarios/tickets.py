@@ -45,6 +45,7 @@ class TicketDesk:
     noted = "on the tickets"
     late = 0
     rate_limited = 0
+    refused = 0
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock

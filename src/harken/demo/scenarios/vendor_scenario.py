@@ -121,6 +121,7 @@ class VendorScenario:
     looked_at = "runs list"
     noted = ""
     settled = True
+    refused = 0
 
     def __init__(self, name: str, story: Story, clock: Clock) -> None:
         self._name = name
