@@ -16,7 +16,20 @@ import msgspec
 from bench.figures import Figure, table
 from bench.measurement_sizes import FULL, QUICK, TINY, Sizes
 
-NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "fanout", "growth")
+NAMES = (
+    "webhook",
+    "poll",
+    "streams",
+    "ticks",
+    "scale",
+    "idle",
+    "start",
+    "postgres",
+    "redis",
+    "fleet",
+    "fanout",
+    "growth",
+)
 RESULTS = Path("bench-results.json")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from harken.backends.sqlite.queue import INSERT_RUN
 from harken.backends.sqlite.runs import FINISH
 from harken.event import Event
 
-__all__ = ["bare"]
+__all__ = ["Group", "Settling", "bare", "page_statements"]
 
 Statements = list[tuple[str, tuple[Any, ...]]]
 UPDATE_FEED = "UPDATE feeds SET last_success=?, last_tick=?, cursor=?, watermark=? WHERE id=?"
@@ -109,14 +110,15 @@ def _prepared(asked: PollFlow) -> list[list[tuple[Statements, Statements]]]:
     numbers = iter(range(1, asked.events + 1))
     return [
         [
-            _page(feed, page, [next(numbers) for _ in page], last=place == asked.pages - 1)
+            page_statements(feed, page, [next(numbers) for _ in page], last=place == asked.pages - 1)
             for place, page in enumerate(pages(f"f{feed}", asked.pages, asked.page))
         ]
         for feed in range(1, asked.feeds + 1)
     ]
 
 
-def _page(feed: int, page: list[Event], numbers: list[int], *, last: bool) -> tuple[Statements, Statements]:
+def page_statements(feed: int, page: list[Event], numbers: list[int], *, last: bool) -> tuple[Statements, Statements]:
+    """What a page of a feed writes, and what settles its runs."""
     now = int(time.time() * 1_000_000)
     writes: Statements = []
     ends: Statements = []
@@ -158,11 +160,17 @@ def _rows(feed: int, number: int, event: Event, now: int) -> tuple[Statements, t
 
 def _bound(insert: str, row: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
     """The statement with the row's values in the order of its columns; what the row does not name is NULL."""
+    columns = _columns(insert, tuple(row))
+    return insert, tuple([row.get(column) for column in columns])
+
+
+@cache
+def _columns(insert: str, named: tuple[str, ...]) -> list[str]:
     columns = [column.strip() for column in insert.partition("(")[2].partition(")")[0].split(",")]
-    strange = set(row) - set(columns)
+    strange = set(named) - set(columns)
     if strange:
         raise RuntimeError(f"the statements have changed: there is no {', '.join(sorted(strange))}")
-    return insert, tuple(row.get(column) for column in columns)
+    return columns
 
 
 async def bare(asked: PollFlow) -> Used:

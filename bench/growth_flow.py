@@ -123,7 +123,7 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> float:
 async def _retention(store: Store, grown: Grown) -> None:
     """Delete as housekeeping does, until it is cancelled or nothing is left."""
     began = time.perf_counter()
-    ages = dict.fromkeys(("events", "ticks", "runs", "pushed"), KEPT_SECONDS)
+    ages = dict.fromkeys(("events", "ticks", "runs", "pushed", "audit"), KEPT_SECONDS)
 
     async def prune() -> int:
         gone = await store.prune(**ages)

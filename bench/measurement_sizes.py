@@ -16,6 +16,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     poll_feeds: int = 8
     poll_pages: int
     poll_page: int = 100
+    stream_messages: int
+    stream_batch: int = 200
     tick_feeds: int
     tick_passes: int
     scale: tuple[int, ...]
@@ -43,6 +45,7 @@ FULL = Sizes(
     rounds=3,
     webhook_events=12_000,
     poll_pages=25,
+    stream_messages=18_000,
     tick_feeds=500,
     tick_passes=4,
     scale=(1_000, 10_000, 100_000),
@@ -63,6 +66,7 @@ QUICK = msgspec.structs.replace(
     FULL,
     webhook_events=6_000,
     poll_pages=12,
+    stream_messages=9_000,
     tick_feeds=250,
     scale=(1_000, 10_000),
     scale_seconds=5.0,
@@ -84,6 +88,8 @@ TINY = msgspec.structs.replace(
     poll_feeds=2,
     poll_pages=2,
     poll_page=10,
+    stream_messages=60,
+    stream_batch=5,
     tick_feeds=5,
     tick_passes=2,
     scale=(10, 20),

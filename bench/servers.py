@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.servers.kafka import KafkaServer
     from tests.servers.postgres import PostgresServer
     from tests.servers.redis import RedisServer
 
-__all__ = ["durable_postgres", "durable_redis", "new_database", "postmaster"]
+__all__ = ["durable_postgres", "durable_redis", "mock_kafka", "new_database", "postmaster"]
 
 ROOMY = "-c shared_buffers=256MB -c max_wal_size=4GB"
 ABSENT = (pytest.skip.Exception, pytest.fail.Exception, AssertionError, OSError)
@@ -50,6 +51,19 @@ def durable_redis() -> Iterator[RedisServer]:
         from tests.servers.redis import RedisServer
 
         server = RedisServer(appendonly="yes", appendfsync="always").__enter__()
+    try:
+        yield server
+    finally:
+        server.__exit__()
+
+
+@contextmanager
+def mock_kafka() -> Iterator[KafkaServer]:
+    """It keeps its topics in memory, and costs less than a real one."""
+    with _told("Kafka"):
+        from tests.servers.kafka import KafkaServer
+
+        server = KafkaServer().__enter__()
     try:
         yield server
     finally:

@@ -7,7 +7,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from bench import fanout, fleet, growth, idle, poll, postgres, redis, scale, start, ticks, webhook
+from bench import fanout, fleet, growth, idle, poll, postgres, redis, scale, start, streams, ticks, webhook
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
@@ -18,7 +18,13 @@ pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
 
 # a takeover lasts as long as a lease
 SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if os.environ.get("HARKEN_SOAK") else TINY
-SERVERS = {postgres: "postgresql", redis: "redis-server", fleet: "postgresql", growth: "postgresql"}
+SERVERS = {
+    postgres: "postgresql",
+    redis: "redis-server",
+    streams: "redis-server",
+    fleet: "postgresql",
+    growth: "postgresql",
+}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def assert_it_measures(measurement: ModuleType) -> None:
     assert said
 
 
-@pytest.mark.parametrize("name", ["postgres", "redis", "fleet", "growth"])
+@pytest.mark.parametrize("name", ["postgres", "redis", "streams", "fleet", "growth"])
 def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, monkeypatch, tmp_path, capsys):
     def absent(package: str) -> None:
         skip_or_fail(f"Install it: apt-get install {package}")
