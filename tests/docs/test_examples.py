@@ -17,6 +17,8 @@ ENVIRON = {
     "DEMO_URL": "http://127.0.0.1:1",
     "DEMO_SECRET": "not a secret",
     "DEPLOY_SECRET": "not a secret",
+    "SHOP_URL": "http://127.0.0.1:1",
+    "PACKING_URL": "http://127.0.0.1:1",
     "SHOP_TOKEN": "not a token",
     "SLACK_BOT_TOKEN": "xoxb-not-a-token",
     "PAGERDUTY_TOKEN": "not-a-token",
@@ -57,7 +59,7 @@ def complaints(configuration: Loaded) -> list[str]:
     return [str(finding) for finding in configuration.findings]
 
 
-@pytest.mark.parametrize("name", ["demo", "laptop"])
+@pytest.mark.parametrize("name", ["demo", "files", "laptop", "streams"])
 def test_every_example_loads_without_a_complaint(name: str):
     configuration = loaded(ROOT / "examples" / name)
 

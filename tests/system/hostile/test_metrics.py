@@ -14,6 +14,7 @@ import pytest
 from harken.app import App
 from harken.app.metrics import MOST_SERIES, Metrics
 from harken.errors import CursorExpired
+from harken.source import Lag
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
 from tests.downloads.debian import program
@@ -177,6 +178,24 @@ async def test_the_series_of_an_integration_go_with_its_last_feed(tmp_path: Path
         await house.ask("reload")
         page = house.app._telemetry.page()
         assert (b'integration="json"' in page, b'provider="json"' in page) == (False, False)
+        await house.down()
+
+
+@virtual
+async def test_the_lag_of_a_stream_is_shown_as_far_as_its_broker_says_it(tmp_path: Path, clock: VirtualClock) -> None:
+    async with listing(clock) as shop:
+        house = await one_feed(tmp_path, clock, shop)
+        lags = house.app.intake.registry.streamer.lags
+        lags["items"] = Lag(messages=12)
+        assert b'\nharken_stream_lag_messages{feed="items"} 12\n' in house.app._telemetry.page()
+        assert b"\nharken_stream_lag_seconds{" not in house.app._telemetry.page()
+        lags["items"] = Lag(seconds=2.5)
+        assert b'\nharken_stream_lag_seconds{feed="items"} 2.5\n' in house.app._telemetry.page()
+        assert b"\nharken_stream_lag_messages{" not in house.app._telemetry.page()
+        controller = (await house.ask("status"))["controller"]
+        assert controller["stream_lags"] == {"items": {"messages": None, "seconds": 2.5}}
+        shown = await house.ask("feeds.show", name="items")
+        assert (shown["lag_messages"], shown["lag_seconds"]) == (None, 2.5)
         await house.down()
 
 

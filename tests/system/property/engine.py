@@ -268,7 +268,8 @@ class Stage:
 
     async def _tidy(self) -> None:
         day = 86_400.0
-        await self._insist(lambda: self.store.prune(events=90 * day, ticks=7 * day, runs=90 * day, pushed=3 * day))
+        ages = {"events": 90 * day, "ticks": 7 * day, "runs": 90 * day, "pushed": 3 * day, "audit": 90 * day}
+        await self._insist(lambda: self.store.prune(**ages))
         await self._insist(self.store.requeue_expired)
 
     async def _drain(self) -> None:
@@ -277,7 +278,6 @@ class Stage:
         self.store.meanwhile.clear()
         self._again = None
         await self.wait(900.0)
-        # runs that a commit handed over to nobody, because its answer was lost
         await self.store.requeue_expired()
         for world in self.worlds:
             world.faults.clear()
@@ -287,15 +287,20 @@ class Stage:
         for definition in list(self.wanted.values()):
             await self._operate("resume", definition.name, definition.feed)
         marks = {name: source.reads + 2 for name, source in self.sources.items() if name != "cron"}
-        for _ in range(40):
+        for _ in range(400):
             await self.clock.sleep(130.0)
+            # as housekeeping does every minute: runs that a commit handed over to nobody, because its answer was lost;
+            # a clock that was set back makes their claims end later
+            await self.store.requeue_expired()
             if await self._quiet(marks):
                 break
 
     async def _quiet(self, marks: dict[str, int]) -> bool:
         counts = await self.store.counts()
         still = sum(counts.get(f"runs_{state}", 0) for state in OPEN)
-        return not still and all(self.sources[name].reads >= mark for name, mark in marks.items())
+        # who looks back does so with the next read
+        looking = any(state.backfilling for state in await self.store.triggers() if state.removed_at is None)
+        return not (still or looking) and all(self.sources[name].reads >= mark for name, mark in marks.items())
 
     async def runs(self) -> list[Run]:
         return await all_pages(self.store.runs, limit=500)

@@ -46,7 +46,7 @@ MOVING = 2
 """From this seed on, feeds change their shards."""
 SETTLED = ALIVE_SECONDS + BEAT_SECONDS
 DAY = 86_400.0
-KEEP = {"events": 90 * DAY, "ticks": 7 * DAY, "runs": 90 * DAY, "pushed": 3 * DAY}
+KEEP = {"events": 90 * DAY, "ticks": 7 * DAY, "runs": 90 * DAY, "pushed": 3 * DAY, "audit": 90 * DAY}
 
 
 class Seat:

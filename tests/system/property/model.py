@@ -120,6 +120,9 @@ class Model:
         named = {trigger.name: trigger for trigger in definitions.triggers}
         for name, listener in self.listeners.items():
             listener.present = name in named
+            if not listener.present:
+                # who comes back counts from then on: it does not go on with an old look back
+                self.pending.pop(name, None)
         for name, trigger in named.items():
             if name not in self.listeners:
                 self._begins(self.listeners.setdefault(name, Listener(trigger, self._now())), trigger.backfill)

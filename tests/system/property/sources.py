@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
+from harken.ingest.parts import stored_position
 from harken.source import Batch, Cursor, PollSource
 
 
@@ -53,7 +54,8 @@ class Noted:
         return found[::-1]
 
 
-def number_of(cursor: Any) -> int:
+def number_of(stored: Any) -> int:
+    cursor = stored_position(stored)[0]
     return int(cursor["n"]) if cursor else 0
 
 

@@ -16,6 +16,7 @@ from tests.system.property.scenarios import (
     Meanwhile,
     Push,
     Put,
+    Remove,
     Scenario,
     Tidy,
     TriggerPlan,
@@ -133,3 +134,31 @@ def test_a_first_read_whose_answer_was_lost_is_not_made_again(room: Path) -> Non
     )
     script: Any = (Put(0, 0, 0, 0.0), *again, *lost, Wait(400.0), Lid(300_000.0), Tidy(), Wait(2_000.0))
     played(Scenario(feeds=(feed,), triggers=(TriggerPlan(feed=0),), script=script), room)
+
+
+def test_a_trigger_that_was_added_and_removed_during_a_look_back_does_not_come_back_with_it(room: Path) -> None:
+    feed = FeedPlan(view="since", identity="once", interval=300.0, page_size=100)
+    looking = TriggerPlan(feed=0, early=False, backfill=7_200.0)
+    added = (Put(0, 0, 0), Wait(400.0), Meanwhile(Turn(1, "add")), Put(0, 2, 0, -14_400.0), Wait(400.0))
+    script = (*added, Put(0, 0, 0), Turn(1, "drop"))
+    played(Scenario(feeds=(feed,), triggers=(PLAIN, looking), script=script), room)
+
+
+def test_a_run_whose_claim_was_answered_to_nobody_is_done_although_the_clock_was_set_back(room: Path) -> None:
+    script = (Put(0, 0, 0), Locked(1, True, "commit"), Push((0,)), Jump(-2_000.0))
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN,), script=script, push=True), room)
+
+
+def test_what_comes_late_while_a_read_is_interrupted_for_days_is_found_by_the_next_one(room: Path) -> None:
+    """The last page had an item dated hours ahead, and days later that was the past: the watermark passed the rest."""
+    feed = FeedPlan(view="since", identity="once", interval=60.0, page_size=2)
+    first = (Crashing(0, False, 0.0), Put(0, 0, 0), Put(0, 0, 0, -14_400.0), Jump(-2_000.0), Tidy(), Put(0, 1, 0))
+    between = (Crashing(1, True, 0.0), Put(0, 2, 0), Wait(1.0), Put(0, 1, 0), Burst(0, 6, 2, False))
+    later: Any = (Trouble(0, "timeout", 700.0, None), Wait(400.0), Lid(300_000.0), Tidy(), Wait(2_000.0))
+    script = (Wait(65.0), *first, *between, *later)
+    played(Scenario(feeds=(feed,), triggers=(PLAIN,), script=script), room)
+
+
+def test_a_start_line_that_is_moved_back_at_last_is_looked_back_to_by_the_next_read(room: Path) -> None:
+    script = (Put(0, 0, 0, 45.0), Wait(900.0), Put(0, 0, 0), Remove(0, 0), Jump(-2_000.0))
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN,), script=script, push=True, seed=2), room)

@@ -1,10 +1,13 @@
 """A GitHub whose copies are behind: lists, single reads and histories show a change only after a while.
 
-It enforces the limits of the real one: 80 writes a minute, 500 an hour, 5,000 requests an hour.
+It enforces the limits of the real one: 80 writes a minute, 500 an hour, 5,000 requests an hour. That writes are a
+second apart it only asks for, so `hurried` counts those that are not.
 """
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -13,11 +16,12 @@ from aiohttp import web
 
 from harken.clock import Clock
 from harken.testing.fakes.github import ALLOWED, GitHub, Issue
-from harken.testing.fakes.server import Handler, Seen
+from harken.testing.fakes.server import Handler
 
-__all__ = ["LaggingGitHub", "lifecycle_of", "writes_to"]
+__all__ = ["LaggingGitHub", "lifecycle_of", "writes_by_ticket"]
 
 WRITES_AN_HOUR = 500
+GAP = 1.0
 LAGS = (0.0, 0.0, 0.5, 2.0, 8.0)
 
 
@@ -28,7 +32,9 @@ class LaggingGitHub(GitHub):
         super().__init__(clock)
         self.repos["acme/shop"].roles["leo"] = "write"
         self.refused_writes = 0
-        self.wrote_at: list[float] = []
+        self.hurried = 0
+        self.writes = 0
+        self._wrote_at: deque[float] = deque()
         self._random = random
         self._lags = lags
         self._hour = 0.0
@@ -65,24 +71,37 @@ class LaggingGitHub(GitHub):
 
     def _too_many_writes(self) -> bool:
         now = self.clock.time()
-        recent = [at for at in self.wrote_at if now - at < timedelta(hours=1).total_seconds()]
-        refused = super()._too_many_writes() or len(recent) >= WRITES_AN_HOUR
+        while self._wrote_at and now - self._wrote_at[0] >= timedelta(hours=1).total_seconds():
+            self._wrote_at.popleft()
+        refused = super()._too_many_writes() or len(self._wrote_at) >= WRITES_AN_HOUR
         if refused:
             self.refused_writes += 1
+            return True
+        # times are sums of fractions
+        self.hurried += bool(self._wrote_at) and now - self._wrote_at[-1] < GAP - 1e-6
+        self.writes += 1
+        self._wrote_at.append(now)
+        return False
+
+
+def writes_by_ticket(hub: LaggingGitHub, repo: str = "acme/shop") -> dict[int, int]:
+    """How many requests changed each ticket, by its number. What was refused changed nothing."""
+    issues = hub.repos[repo].issues.values()
+    places = {f"/issues/comments/{comment['id']}": issue.number for issue in issues for comment in issue.comments}
+    nodes = {issue.to_json()["node_id"]: issue.number for issue in issues}
+    counted = dict.fromkeys((issue.number for issue in issues), 0)
+    for seen in hub.seen:
+        if seen.method == "GET" or seen.status >= 400:
+            continue
+        path = seen.path.removeprefix(f"/repos/{repo}")
+        if path == "/labels":
+            # the label of a repository is made once
+            continue
+        if path == "/graphql":
+            counted[nodes[json.loads(seen.body)["variables"]["issue"]]] += 1
         else:
-            self.wrote_at.append(now)
-        return refused
-
-
-def writes_to(seen: list[Seen], issue: Issue) -> int:
-    """How many writes changed this ticket. What was refused changed nothing."""
-    own = {f"/issues/comments/{comment['id']}" for comment in issue.comments}
-    return sum(
-        one.method != "GET"
-        and one.status < 400
-        and (f"/issues/{issue.number}/" in f"{one.path}/" or any(one.path.endswith(path) for path in own))
-        for one in seen
-    )
+            counted[places[path] if path in places else int(path.split("/")[2])] += 1
+    return counted
 
 
 def lifecycle_of(issue: Issue) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
 from itertools import count
@@ -17,14 +17,15 @@ from weakref import WeakKeyDictionary
 
 from harken.app import App
 from harken.app.store import OpenedStore
-from harken.backends.sqlite import SqliteStore
 from harken.operate.configuration import load_directory
-from harken.runs import Run
+from harken.runs import FINAL, Run
 from harken.testing import VirtualClock
 from harken.testing.crashing import Crash, CrashingStore
 from harken.testing.fakes.github import Issue
 from tests.services.whole import write
-from tests.system.tickets.lagging_github import LAGS, LaggingGitHub
+from tests.system.property.fleet_stores import SqliteHome
+from tests.system.tickets.lagging_github import LAGS, LaggingGitHub, lifecycle_of
+from tests.system.tickets.store_homes import Stores
 
 __all__ = ["ENVIRON", "MIXED", "PIPELINE", "Replica", "Replicas", "replicas"]
 
@@ -88,23 +89,39 @@ class Replica:
 
 
 class Replicas:
-    def __init__(self, clock: VirtualClock, directory: Path, hub: LaggingGitHub, random: Random) -> None:
+    def __init__(
+        self, clock: VirtualClock, directory: Path, hub: LaggingGitHub, random: Random, stores: Stores
+    ) -> None:
         self.clock = clock
         self.hub = hub
         self.living: list[Replica] = []
         self.lost_webhooks = 0
         self._directory = directory
         self._random = random
-        self._store = SqliteStore.at(directory / "harken.db", clock, inline=True)
+        self._stores = stores
+        # what a person sees who looks at it
+        self._store = stores.store()
         self._deliveries = count(1)
+        # what each living replica does when another one releases a lease
+        self._on_released: dict[CrashingStore, Callable[[], object]] = {}
+        self.verbs: Counter[str] = Counter()
 
     async def start(self) -> Replica:
         loaded = load_directory(self._directory, ENVIRON)
         assert [str(finding) for finding in loaded.findings] == []
-        store: Any = CrashingStore(self._store)
+
+        def note(verb: str, args: Any, kwargs: Any, answer: Any) -> None:
+            self.verbs[verb] += 1
+            for other in [other for other in self._on_released if verb == "release_lease" and other is not store]:
+                self._on_released[other]()
+
+        def listen(on_ready: Callable[[], object], on_released: Callable[[], object]) -> None:
+            self._on_released[store] = on_released
+
+        store: Any = CrashingStore(self._stores.store(), note)
         context = copy_context()
         context.run(_owner.set, context)
-        opened = OpenedStore(store=store, shared=True, connect=store.connect, listen=lambda nudge: None)
+        opened = OpenedStore(store=store, shared=True, connect=store.connect, listen=listen)
         app = context.run(App, loaded, opened, self.clock)
         replica = Replica(app, store, context)
         (await replica.do(_begin(app))).result()
@@ -113,26 +130,30 @@ class Replicas:
 
     async def kill(self, replica: Replica) -> None:
         self.living.remove(replica)
+        del self._on_released[replica.store]
         await replica.kill()
+        await self._stores.release(replica.store.inner)
 
     async def stop(self, replica: Replica) -> None:
         """Leave as a process does that was asked to."""
         self.living.remove(replica)
         (await replica.do(replica.app.stop())).result()
         replica.store.dead.set()
+        del self._on_released[replica.store]
+        await self._stores.release(replica.store.inner)
 
     async def close(self) -> None:
         for replica in list(self.living):
             await self.stop(replica)
-        await self._store.close()
+        await self._stores.release(self._store)
+        await self._stores.close()
 
-    def forget_everything(self) -> None:
+    async def forget_everything(self) -> None:
         """Lose the store, while no replica is there."""
         assert not self.living
-        self._store.abandon()
-        for file in self._directory.glob("harken.db*"):
-            file.unlink()
-        self._store = SqliteStore.at(self._directory / "harken.db", self.clock, inline=True)
+        await self._stores.close()
+        await self._stores.open(self.clock)
+        self._store = self._stores.store()
 
     async def deliver(self, issue: Issue, action: str = "labeled", *, to: Replica | None = None) -> int:
         """Send a webhook to any replica, as GitHub does: once. Returns the answer, 0 if there is none."""
@@ -167,7 +188,8 @@ class Replicas:
 
     async def leader(self) -> Replica:
         """The replica that reads the tracker."""
-        held = {lease.holder for lease in await self._store.leases() if lease.shard >= 0}
+        shard = self.living[0].app.intake.feeds["tracker/acme"].feed.shard
+        held = {lease.holder for lease in await self._store.leases() if lease.shard == shard}
         return next(replica for replica in self.living if replica.app.holder in held)
 
     async def until_calm(self, *, within: float, every: float = 60.0) -> None:
@@ -178,17 +200,17 @@ class Replicas:
             await self.clock.sleep(every)
 
     async def _is_calm(self) -> bool:
-        statuses = Counter(run.status for run in await self.runs())
-        return not statuses.keys() - {"done", "dead", "cancelled"} and not await self._what_is_left()
+        # asked of the platform first, which costs nothing
+        return not self._unfinished() and not {run.status for run in await self.runs()} - FINAL
 
     async def _what_is_left(self) -> dict[str, tuple[list[str], list[str]]]:
         outcomes = await self.outcomes()
+        return {str(one.number): (one.labels, outcomes.get(str(one.number), [])) for one in self._unfinished()}
+
+    def _unfinished(self) -> list[Issue]:
         ends = (["harken:done"], ["harken:failed"])
-        return {
-            str(issue.number): (issue.labels, outcomes.get(str(issue.number), []))
-            for issue in self.hub.repos["acme/shop"].issues.values()
-            if [label for label in issue.labels if label.startswith("harken:") and label != "harken:mine"] not in ends
-        }
+        issues = self.hub.repos["acme/shop"].issues.values()
+        return [issue for issue in issues if [one for one in lifecycle_of(issue) if one != "harken:mine"] not in ends]
 
 
 async def _begin(app: App) -> None:
@@ -241,14 +263,17 @@ async def replicas(
     text: str = MIXED,
     pipeline: str = PIPELINE,
     lags: tuple[float, ...] = LAGS,
+    stores: Stores | None = None,
 ) -> AsyncIterator[Replicas]:
-    """So many replicas that are up, and a GitHub."""
+    """So many replicas that are up, and a GitHub. Without `stores` they share a file of SQLite."""
     _note_owners()
     random = Random(seed)
     hub = LaggingGitHub(clock, random, lags)
     async with hub.serve():
         write(directory, text.format(url=hub.url), **{"fix-bug": pipeline})
-        fleet = Replicas(clock, directory, hub, random)
+        stores = stores or Stores(SqliteHome(directory))
+        await stores.open(clock)
+        fleet = Replicas(clock, directory, hub, random, stores)
         for _ in range(size):
             await fleet.start()
         yield fleet

@@ -31,7 +31,7 @@ async def test_after_adopting_only_what_was_interrupted_runs_again(clock: Virtua
         assert lifecycle_of(interrupted) in (["harken:in-progress"], ["harken:waiting"])
         for replica in list(fleet.living):
             await fleet.kill(replica)
-        fleet.forget_everything()
+        await fleet.forget_everything()
         first = await fleet.start()
         adopted = await first.app.operator.call("tickets.adopt", name="acme")
         await fleet.start()

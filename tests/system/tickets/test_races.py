@@ -117,23 +117,66 @@ async def test_three_labels_in_one_second_are_one_run(clock: VirtualClock, tmp_p
         assert sorted(issue.labels) == ["bug", "fix", "harken:done", "scan"]
 
 
-@pytest.mark.parametrize("before", [5.0, 20.0])
+async def off_and_on(fleet: Replicas, issue: Issue, *, gap: float, told: bool) -> None:
+    """Take the label off and put it on again; with webhooks if `told`."""
+    fleet.hub.unlabel(issue, "fix", by="leo")
+    if told:
+        await fleet.deliver(issue, "unlabeled")
+    await fleet.clock.sleep(gap)
+    fleet.hub.label(issue, "fix", by="leo")
+    if told:
+        await fleet.deliver(issue)
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize(("before", "gap"), [(5.0, 1.0), (20.0, 1.0), (26.0, 3.0), *([(63.0, 2.0)] if SOAK else [])])
 @virtual
-async def test_a_label_taken_off_and_put_on_within_one_poll_does_not_start_a_second_run_beside_the_first(
-    clock: VirtualClock, tmp_path: Path, before: float
+async def test_a_label_taken_off_and_put_on_at_work_is_one_run(
+    clock: VirtualClock, tmp_path: Path, before: float, gap: float, told: bool
 ) -> None:
-    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+    """No copy is behind here: so whoever looks in between sees it off."""
+    async with replicas(clock, tmp_path, pipeline=BUSY, lags=(0.0,)) as fleet:
         await clock.sleep(40)
         issue = fleet.hub.open("fix", by="leo")
         await fleet.deliver(issue)
         await clock.sleep(before)
-        fleet.hub.unlabel(issue, "fix", by="leo")
-        await clock.sleep(1)
-        fleet.hub.label(issue, "fix", by="leo")
+        await off_and_on(fleet, issue, gap=gap, told=told)
         await settle(fleet)
-        outcomes = (await fleet.outcomes())[str(issue.number)]
-        # whoever saw the label gone ended the run, and the label that came back is a new wish
-        assert outcomes in (["done"], ["cancelled", "done"])
+        assert await fleet.outcomes() == {str(issue.number): ["done"]}
+        assert lifecycle_of(issue) == ["harken:done"]
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("gap", [1.0, 20.0])
+@virtual
+async def test_a_label_taken_off_and_put_on_in_the_queue_is_one_run(
+    clock: VirtualClock, tmp_path: Path, gap: float, told: bool
+) -> None:
+    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+        await clock.sleep(40)
+        for _ in range(12):
+            await fleet.deliver(fleet.hub.open("fix", by="leo"))
+        await clock.sleep(5)
+        queued = fleet.hub.open("fix", by="leo")
+        await fleet.deliver(queued)
+        await clock.sleep(12)
+        await off_and_on(fleet, queued, gap=gap, told=told)
+        await settle(fleet)
+        assert (await fleet.outcomes())[str(queued.number)] == ["done"]
+        assert lifecycle_of(queued) == ["harken:done"]
+
+
+@pytest.mark.parametrize("gap", [1.0, 20.0])
+@virtual
+async def test_a_label_taken_off_and_put_on_before_anybody_has_seen_it_is_one_run(
+    clock: VirtualClock, tmp_path: Path, gap: float
+) -> None:
+    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open("fix", by="leo")
+        await off_and_on(fleet, issue, gap=gap, told=False)
+        await settle(fleet)
+        assert await fleet.outcomes() == {str(issue.number): ["done"]}
         assert lifecycle_of(issue) == ["harken:done"]
 
 

@@ -21,13 +21,14 @@ def lists(hub: LaggingGitHub, since: float) -> list[float]:
     return [seen.at for seen in hub.seen if seen.path.endswith("/issues") and seen.at > since]
 
 
-@pytest.mark.parametrize(("how", "most"), [("killed", 35.0), ("stopped", 2.0 + 5.5)])
+@pytest.mark.parametrize("text", [OFTEN, MIXED, RARELY], ids=["often", "mixed", "webhooks alone"])
+@pytest.mark.parametrize(("how", "most"), [("killed", 35.0), ("stopped", 2.0)])
 @virtual
 async def test_another_replica_reads_on_when_the_reader_is_gone(
-    clock: VirtualClock, tmp_path: Path, how: str, most: float
+    clock: VirtualClock, tmp_path: Path, text: str, how: str, most: float
 ) -> None:
-    """After a clean stop another one has the lease within 2 s, and reads when the next read is due."""
-    async with replicas(clock, tmp_path, text=OFTEN) as fleet:
+    """Also if the next read would be due later: people wait for what it finds."""
+    async with replicas(clock, tmp_path, text=text) as fleet:
         for _ in range(5):
             await clock.sleep(47)
             leader = await fleet.leader()
@@ -42,6 +43,33 @@ async def test_another_replica_reads_on_when_the_reader_is_gone(
             await clock.sleep(60)
             assert (await fleet.outcomes())[str(issue.number)] == ["done"]
             await fleet.start()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@virtual
+async def test_a_replica_that_reads_its_share_already_reads_on_within_two_seconds_too(
+    clock: VirtualClock, tmp_path: Path, size: int
+) -> None:
+    """It hears that a lease was released, and sees who is left."""
+    async with replicas(clock, tmp_path, text=f"shards: 16\n{MIXED}", size=size) as fleet:
+        for _ in range(6):
+            await clock.sleep(61)
+            await fleet.stop(await fleet.leader())
+            gone = clock.time()
+            await clock.sleep(2.0)
+            assert lists(fleet.hub, gone), "nobody has read it"
+            await fleet.start()
+
+
+@virtual
+async def test_idle_replicas_ask_the_store_as_often_as_their_timings_say(clock: VirtualClock, tmp_path: Path) -> None:
+    async with replicas(clock, tmp_path, text=f"shards: 16\n{MIXED}") as fleet:
+        await clock.sleep(300)
+        fleet.verbs.clear()
+        await clock.sleep(600)
+        # three replicas beat every five seconds; two of them may hold a shard less than the third and look for one
+        assert fleet.verbs["generation"] == 3 * 120
+        assert fleet.verbs["leases"] <= 2 * 400 + 3 * 20
 
 
 @virtual
