@@ -54,6 +54,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     `inherits` names the feed whose cursor and memory this one takes over when it is new in the store.
     The process that holds the lease of its `shard` reads it. A feed that a workflow describes has a digest of what it
     reads as its name, under which everything is stored, and a `label` for people, which may change at any time.
+    Webhooks at its `path` are answered with what their run came to, if it ends within `respond_seconds`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     backoff: tuple[float, float] | None = None
     inherits: str = ""
     path: str = ""
+    respond_seconds: float = 0.0
     shard: int = 0
     label: str = ""
 

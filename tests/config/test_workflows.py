@@ -271,8 +271,108 @@ def test_a_schema_of_a_webhook_is_read_and_a_wrong_one_refused_with_its_place(tm
     assert isinstance(source_for(feed, stored, plugins, host), CheckedIncoming)
     wrong = workflow("w", "webhook: {secret: s, schema: {properties: {id: {pattern: x}}}}")
     [line] = lines(read(tmp_path, {"workflows/w.yaml": wrong}, plugins=plugins).findings)
-    assert "trigger.webhook.schema" in line
-    assert "pattern cannot be checked" in line
+    assert "trigger.webhook.schema.properties.id: has pattern, which cannot be checked" in line
+
+
+SCHEMA = """{
+\t"type": "object",
+\t"properties": {
+\t\t"id": {"type": "string"},
+\t\t"size": {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+\t}
+}
+"""
+
+
+def with_schema(directory: Path, text: str, name: str = "workflows/deploy.json") -> Loaded:
+    hook = workflow("w", f"webhook: {{secret: s, schema: {name}}}")
+    return read(directory, {"workflows/w.yaml": hook, "workflows/deploy.json": text}, plugins=registry())
+
+
+def test_the_schema_of_a_webhook_may_stand_in_a_file(tmp_path: Path) -> None:
+    loaded = with_schema(tmp_path, SCHEMA)
+    assert not loaded.findings
+    [feed] = [feed for feed in loaded.feeds if feed.path]
+    assert feed.query["payload_schema"]["properties"]["id"] == {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            SCHEMA.replace('"null"', '"nil"'),
+            "deploy.json:5:52: trigger.webhook.schema.properties.size.anyOf[1].type: must",
+        ),
+        (
+            SCHEMA.replace('"type": "string"', '"pattern": "x+"'),
+            "deploy.json:4:9: trigger.webhook.schema.properties.id: has",
+        ),
+        (SCHEMA.replace('"size"', '"id"'), "workflows/deploy.json:5:3: "),
+        (SCHEMA[:-3], "workflows/deploy.json:"),
+        ("", "workflows/w.yaml:2:40: trigger.webhook.schema: workflows/deploy.json is empty"),
+        ("[1]", "workflows/deploy.json:1:1: trigger.webhook.schema: is not a schema"),
+        ('{"$ref": "#/none"}', "workflows/deploy.json:1:10: trigger.webhook.schema.$ref: leads to #/none"),
+    ],
+    ids=["a type", "a keyword", "a key twice", "cut off", "empty", "a list", "a reference"],
+)
+def test_what_is_wrong_in_the_file_of_a_schema_is_found_at_its_line(tmp_path: Path, text: str, said: str) -> None:
+    loaded = with_schema(tmp_path, text)
+    assert list(loaded.refused) == ["workflow:w"]
+    assert said in "\n".join(lines(loaded.findings))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("workflows/none.json", "workflows/none.json:1:1: cannot be read: No such file"),
+        ("../deploy.json", "../deploy.json is outside the directory of harken.yaml"),
+        ("/etc/passwd.json", "/etc/passwd.json is outside the directory of harken.yaml"),
+        ("deploy", "must be a schema, or the path of a .json file. Name it deploy.json"),
+        ("'${file:workflows/deploy.json}'", "is a path; what ${…} reads is kept secret. Write the path alone"),
+        ("7", "is not a schema"),
+    ],
+)
+def test_a_schema_is_read_from_a_json_file_below_the_directory_alone(tmp_path: Path, name: str, said: str) -> None:
+    loaded = with_schema(tmp_path, SCHEMA, name)
+    assert said in "\n".join(lines(loaded.findings))
+    assert list(loaded.refused) == ["workflow:w"]
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("", 0),
+        (", respond: at_once", 0),
+        (", respond: when_done", 10),
+        (", respond: when_done, respond_within: 1m", 60),
+    ],
+)
+def test_a_webhook_says_for_how_long_its_sender_waits(tmp_path: Path, written: str, seconds: float) -> None:
+    _, _, feed = one(tmp_path, f"webhook: {{secret: s{written}}}", plugins=registry())
+    assert feed.respond_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("respond: later", "trigger.webhook.respond: must be 'at_once' or 'when_done'"),
+        ("respond_within: 5s", "trigger.webhook.respond_within: needs respond: when_done"),
+        ("respond: when_done, respond_within: 6m", "trigger.webhook.respond_within: must be at most 5m"),
+        ("respond: when_done, respond_within: 0s", "trigger.webhook.respond_within: must be at most 5m"),
+    ],
+)
+def test_a_wrong_patience_is_refused(tmp_path: Path, written: str, said: str) -> None:
+    wrong = workflow("w", f"webhook: {{secret: s, {written}}}")
+    loaded = read(tmp_path, {"workflows/w.yaml": wrong}, plugins=registry())
+    assert said in lines(loaded.findings)[0]
+    assert list(loaded.refused) == ["workflow:w"]
+
+
+def test_a_window_that_outlasts_the_patience_of_senders_is_warned_about(tmp_path: Path) -> None:
+    gathered = "webhook: {secret: s, respond: when_done}, gather: {digest: {window: 10s}}"
+    loaded, _, _ = one(tmp_path, gathered, plugins=registry())
+    [line] = lines(loaded.findings)
+    assert "trigger.gather.digest.window: is not shorter than the 10s that a sender waits" in line
 
 
 def test_a_webhook_is_a_pushed_feed_under_its_address(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ class App:
         self.factory.tickets.on_wake = self.controller.nudge
         self.tickets = self.controller.tickets = self._build_tickets()
         self.intake.committer.on_commit = self._on_commit
+        self.worker.on_settled = self.intake.run_answers.note_end
         self._telemetry = self._build_telemetry()
         self._tasks: list[asyncio.Task[Any]] = []
         self._listeners: list[Listener] = []
@@ -347,6 +348,7 @@ class App:
 
         drop_run_file(self._run_file)
         self.controller.stop()
+        self.intake.run_answers.close()
         for listener in self._listeners:
             await listener.stop()
         if self._membership is not None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["FileStamps", "file_stamps", "watch"]
 
 SUFFIXES = (".yaml", ".yml")
+NAMED_SUFFIXES = (".json",)
+"""Of files below workflows/ that a workflow may name; at the top there are other such files, which change often."""
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 0.25
 """A file that changed is loaded once it stayed the same for so long: an editor may empty it before it writes it."""
@@ -69,7 +71,7 @@ async def _watch_workflows(directory: Path, reload_wanted: asyncio.Event) -> Non
     from watchfiles import Change, awatch
 
     def is_configuration(change: Change, path: str) -> bool:
-        return path.endswith(SUFFIXES)
+        return path.endswith((*SUFFIXES, *NAMED_SUFFIXES))
 
     poll: bool | None = None
     while True:

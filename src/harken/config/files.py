@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from harken.config.pollers.load import POLLERS
 from harken.config.settings import Settings, store_location
 from harken.config.validate import check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table
-from harken.config.yaml.parser import MAX_BYTES, parse
+from harken.config.yaml.parser import parse, read_source
 
 __all__ = [
     "allowed_directories",
@@ -31,31 +30,16 @@ _ENDINGS = (".yaml", ".yml")
 
 def read_tree(directory: Path, file: str, lookup: Lookup, report: Report) -> Node | None:
     """Return the tree of a file with its references replaced; None when it cannot be read."""
-    source = _read_bytes(directory / file, file, report)
+    source = read_source(directory / file, file, report)
     tree = parse(source, file, report) if source is not None else None
     return interpolate(tree, lookup, report) if tree is not None else None
-
-
-def _read_bytes(path: Path, file: str, report: Report) -> bytes | None:
-    try:
-        # reading a pipe or a device may never end
-        if not stat.S_ISREG(path.stat().st_mode):
-            report.error(Place(file), (), "not a regular file", "Put a file here", "unreadable")
-            return None
-        with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        report.error(
-            Place(file), (), f"cannot be read: {error.strerror}", "Check that it exists and is readable", "unreadable"
-        )
-        return None
 
 
 def allowed_directories(directory: Path) -> tuple[Path, ...]:
     """Return `files.allow` of harken.yaml: read without its references, because these depend on it."""
     if not _mentions(directory / MAIN, b"allow"):
         return ()
-    source = _read_bytes(directory / MAIN, MAIN, Report())
+    source = read_source(directory / MAIN, MAIN, Report())
     tree = parse(source, MAIN, Report()) if source is not None else None
     section = tree.items.get("files") if isinstance(tree, Table) else None
     named = section.items.get("allow") if isinstance(section, Table) else None

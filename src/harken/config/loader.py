@@ -78,6 +78,8 @@ def load(
         check_condition=check_condition or _compile_condition,
         check_template=check_template or _compile_template,
         stored=stored,
+        directory=directory,
+        allowed=allowed,
     )
 
     def make_checker() -> Checker | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,7 +33,10 @@ class FeedSpec:
 
 @dataclass(kw_only=True)
 class Resolver:
-    """What is known so far: it fills with accounts, then feeds, then the accounts that workflows use."""
+    """What is known so far: it fills with accounts, then feeds, then the accounts that workflows use.
+
+    Files that are named are read below `directory`, that of harken.yaml, or one of those that are `allowed`.
+    """
 
     plugins: Mapping[str, Plugin]
     environ: Mapping[str, str]
@@ -40,6 +44,8 @@ class Resolver:
     check_condition: Callable[[str], object]
     check_template: Callable[[str], object]
     stored: AccountStore | None = None
+    directory: FilePath = FilePath()
+    allowed: Sequence[FilePath] = ()
     accounts: dict[str, Account] = field(default_factory=dict)
     feeds: dict[str, FeedSpec] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)

@@ -43,6 +43,12 @@ def _within_a_day(seconds: float) -> float:
     return seconds
 
 
+def _within_five_minutes(seconds: float) -> float:
+    if not 0 < seconds <= 300:
+        raise Invalid("must be at most 5m", "Write a duration such as 10s")
+    return seconds
+
+
 Texts = Annotated[list[str], BeforeValidator(_as_list)]
 Startup = Literal["since_last", "ignore_historical", "backfill"]
 
@@ -154,6 +160,8 @@ class WebhookBlock(Strict):
     id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     provider: str = "generic"
     integration: str | None = None
+    respond: Literal["at_once", "when_done"] = "at_once"
+    respond_within: Annotated[Duration, AfterValidator(_within_five_minutes)] | None = None
 
 
 class EventBlock(Strict):

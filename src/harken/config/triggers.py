@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from harken.config.accounts import plugin_of
 from harken.config.feeds import internal_feed, read_inline_feed
 from harken.config.findings import Path, Report
+from harken.config.payload_schema import read_payload_schema
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import ParsedSchedule, read_schedule
 from harken.config.secrets import secrets_in, storable_query
@@ -43,6 +44,8 @@ __all__ = ["read_trigger"]
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 # longer than common providers repeat a delivery
 _PUSH_MEMORY = MEMORY_SECONDS
+# what the least patient of the common senders wait for
+_RESPOND_SECONDS = 10.0
 _DISPATCH_KEYS = frozenset(DispatchBlock.model_fields)
 # what is written there is sent to a service, and nowhere else
 _SENT = (("poll", "query"), ("stream", "query"))
@@ -70,6 +73,7 @@ def read_trigger(
     if listener.condition:
         _check_compiles(resolver.check_condition, Scalar(value=condition, place=table.place), report, (*path, "event"))
     _check_freshness(block, listener, table, report, path)
+    _check_window(gather, listener, table, report, path)
     trigger = _build_trigger(workflow, rev, block, listener, source)
     return msgspec.structs.replace(trigger, condition=condition, gather=gather), listener.spec
 
@@ -191,16 +195,39 @@ def _read_webhook(workflow: str, node: Node, resolver: Resolver, report: Report,
     plugin = _read_provider(block.provider, table, resolver, report, path)
     if plugin is None:
         return None
-    query = check(plugin.webhook_query, table.without(*own), report, path) if plugin.webhook_query else None
+    settings = _with_schema(table.without(*own), resolver, report, path)
+    query = check(plugin.webhook_query, settings, report, path) if plugin.webhook_query else None
     name = block.id or workflow
     if not _ID.fullmatch(name):
         fix = "Add id: with letters, digits, dots and dashes"
         report.error(table.place, path, "the workflow's name cannot be part of an address", fix, "missing")
     account = _read_webhook_account(block, plugin, table, resolver, report, path)
+    respond_seconds = _read_respond(block, table, report, path)
     if account is None or report.failed:
         return None
     resolver.secrets |= secrets_in(query)
-    return FeedSpec(feed=_webhook_feed(f"{block.provider}/{name}", plugin, account, query, resolver), query=query)
+    feed = _webhook_feed(f"{block.provider}/{name}", plugin, account, query, resolver)
+    return FeedSpec(feed=msgspec.structs.replace(feed, respond_seconds=respond_seconds), query=query)
+
+
+def _with_schema(table: Table, resolver: Resolver, report: Report, path: Path) -> Table:
+    """The settings with the schema of the payload in place of the path of its file; without a wrong one."""
+    node = table.items.get("schema")
+    if node is None or is_empty(node):
+        return table
+    found = read_payload_schema(node, resolver.directory, resolver.allowed, report, (*path, "schema"))
+    items = {**table.items, "schema": found} if found is not None else table.without("schema").items
+    return Table(items=items, keys=table.keys, place=table.place)
+
+
+def _read_respond(block: WebhookBlock, table: Table, report: Report, path: Path) -> float:
+    """For how many seconds a sender waits for its run; 0 if it is answered at once."""
+    if block.respond == "when_done":
+        return block.respond_within or _RESPOND_SECONDS
+    if block.respond_within is not None:
+        place = table.keys["respond_within"]
+        report.error(place, (*path, "respond_within"), "needs respond: when_done", "Add it, or remove this line")
+    return 0.0
 
 
 def _read_provider(name: str, table: Table, resolver: Resolver, report: Report, path: Path) -> Plugin | None:
@@ -380,6 +407,16 @@ def _check_freshness(block: CommonBlock, listener: Listener, table: Table, repor
         fix = f"Write at least {format_duration(2 * schedule.seconds)}, or read it more often"
         message = "is shorter than two intervals, so it is stale between two reads"
         report.warn(table.keys["stale_after"], (*path, "stale_after"), message, fix, "too_short")
+
+
+def _check_window(gather: Digest | None, listener: Listener, table: Table, report: Report, path: Path) -> None:
+    patience = listener.spec.feed.respond_seconds
+    if gather is not None and patience and gather.window >= patience:
+        message = (
+            f"is not shorter than the {format_duration(patience)} that a sender waits, so few are told how it ended"
+        )
+        fix = "Make the window shorter, respond_within longer, or remove respond: when_done"
+        report.warn(locate(table, ("gather", "digest", "window")), (*path, "gather", "digest", "window"), message, fix)
 
 
 def _read_gather(block: CommonBlock, table: Table, report: Report, path: Path) -> Digest | None:

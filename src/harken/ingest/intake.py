@@ -25,6 +25,7 @@ from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
+from harken.ingest.run_answers import RunAnswers
 from harken.ingest.scheduler import TickSlots
 from harken.ingest.start_lines import StartLines
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
@@ -109,7 +110,8 @@ class Intake:
         )
         self.scheduler.on_jump = self._on_jump
         self._looked_at = clock.monotonic()
-        self.webhooks = Webhooks(self.committer, clock)
+        self.run_answers = RunAnswers(store, clock)
+        self.webhooks = Webhooks(self.committer, clock, self.run_answers)
         self.skipped: Callable[[LiveFeed], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
         self._slot_key = slot_key
@@ -257,7 +259,7 @@ class Intake:
 
     def _serve_webhooks(self) -> None:
         endpoints = {
-            live.feed.path: _endpoint(name, live.source)
+            live.feed.path: _endpoint(live.feed, live.source)
             for name, live in self.feeds.items()
             if live.feed.path and isinstance(live.source, PushSource)
         }
@@ -344,12 +346,13 @@ def _short_paths(paths: Sequence[str]) -> dict[str, str]:
     return {short: path for path in paths if count[short := path.partition("/")[0]] == 1}
 
 
-def _endpoint(feed: str, source: PushSource) -> Endpoint:
+def _endpoint(feed: Feed, source: PushSource) -> Endpoint:
     """Where webhooks of the feed arrive, with the limits of its source, or the default ones."""
     return Endpoint(
-        feed=feed,
+        feed=feed.name,
         source=source,
         max_bytes=int(getattr(source, "max_bytes", MAX_BYTES)),
         empty_answer=bool(getattr(source, "empty_answer", False)),
         max_per_minute=int(getattr(source, "max_per_minute", 0)),
+        respond_seconds=feed.respond_seconds,
     )

@@ -5,7 +5,7 @@ A plain ASGI callable in front of everything else: this is the hot path.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,9 +15,11 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
 from harken.ingest.commit import Committer
 from harken.ingest.refusals import UNKNOWN, Reason, Refusals
+from harken.ingest.run_answers import RUNS, RunAnswers
 from harken.ingest.webhook_rate import WebhookRate
 from harken.match import Read
 from harken.source import Handshake, PushSource, Request
+from harken.store import Committed
 
 __all__ = ["CLOSED", "MAX_BYTES", "PREFIX", "Endpoint", "Webhooks"]
 
@@ -45,6 +47,7 @@ REFUSED_AS: Mapping[int, Reason] = {
 }
 JSON = (b"content-type", b"application/json")
 
+_Answer = tuple[int, bytes, Sequence[tuple[bytes, bytes]]]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -56,6 +59,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = MAX_BYTES
     empty_answer: bool = False
     max_per_minute: int = 0
+    respond_seconds: float = 0.0
 
 
 class _TooLarge(Exception):
@@ -75,10 +79,14 @@ class _TooMany(Exception):
 
 
 class Webhooks:
-    """Answers 202 when the events are committed, 200 when all of them were repeats, 503 while they cannot be stored."""
+    """Answers 202 when the events are committed, 200 when all of them were repeats, 503 while they cannot be stored.
 
-    def __init__(self, committer: Committer, clock: Clock) -> None:
+    An endpoint with `respond_seconds` answers with what the runs came to, if they end within that time.
+    """
+
+    def __init__(self, committer: Committer, clock: Clock, run_answers: RunAnswers | None = None) -> None:
         self._committer = committer
+        self._run_answers = run_answers
         self._clock = clock
         self._endpoints: Mapping[str, Endpoint] = {}
         self._rates: dict[str, WebhookRate] = {}
@@ -109,7 +117,7 @@ class Webhooks:
             await _answer(send, 405, {"error": "send a POST"}, (b"allow", b"POST"))
             return
         try:
-            status, answer = await self._accept(endpoint, scope, receive)
+            status, answer, headers = await self._accept(endpoint, scope, receive)
         except Handshake as handshake:
             status = 200
             await _answer(send, status, handshake.answer)
@@ -132,13 +140,13 @@ class Webhooks:
             self.refusals.note(path, _sender(scope), REFUSED_AS[status], message)
             await _answer(send, status, {"error": message})
         else:
-            if endpoint.empty_answer:
+            if endpoint.empty_answer and not headers:
                 await _send(send, 200, b"")
             else:
-                await _send(send, status, answer)
+                await _send(send, status, answer, *headers)
         self.observe(endpoint.feed, status)
 
-    async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+    async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> _Answer:
         # before the body, as what follows it (trailers) is not a part of the head
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if int(headers.get("content-length", 0)) > endpoint.max_bytes:
@@ -157,14 +165,27 @@ class Webhooks:
             self._count(endpoint.feed)
         self.received += len(events)
         if not events:
-            return 202, ACCEPTED_NOTHING
+            return 202, ACCEPTED_NOTHING, ()
         committed = await self._committer.push(endpoint.feed, events, Read(now=now))
+        if endpoint.respond_seconds and self._run_answers is not None:
+            return await self._respond(endpoint, committed)
         # of a feed that tells transitions, what it knew already is not even committed
         fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
         if len(events) == fresh == 1:
-            return 202, ACCEPTED_ONE
+            return 202, ACCEPTED_ONE, ()
         answer = {"accepted": fresh, "duplicate": len(events) - fresh}
-        return 202 if fresh else 200, msgspec.json.encode(answer)
+        return 202 if fresh else 200, msgspec.json.encode(answer), ()
+
+    async def _respond(self, endpoint: Endpoint, committed: Committed) -> _Answer:
+        """What the runs came to. Everything is committed: what is sent again gets the answer of its first run."""
+        assert self._run_answers is not None
+        found = await self._run_answers.answer(committed, endpoint.respond_seconds)
+        if endpoint.empty_answer and found.status != 200:
+            return 200, b"", ()
+        headers = [(b"harken-run", ", ".join(found.runs).encode())]
+        if found.status == 202 and len(found.runs) == 1:
+            headers.append((b"location", (RUNS + found.runs[0]).encode()))
+        return found.status, msgspec.json.encode(found.content), headers
 
     def _count(self, feed: str) -> None:
         """Only senders that have proven themselves are counted: a stranger must not use up what they may send."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["KEYWORDS", "JsonSchema"]
+__all__ = ["KEYWORDS", "JsonSchema", "SchemaError"]
 
 Problem = tuple[tuple[str | int, ...], str]
 Check = Callable[[Any], Problem | None]
@@ -29,8 +29,21 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 _LONGEST = 40
 
 
+class SchemaError(ValueError):
+    """This is no schema, or needs a keyword that is not here. `where` is the pointer to what is wrong with it."""
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(f"{where} {message}")
+        self.where, self.message = where, message
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """The keys and numbers that lead to the place, as far as they can be told from the pointer."""
+        return tuple(int(part) if part.isdecimal() else part for part in self.where.split("/")[1:])
+
+
 class JsonSchema:
-    """ValueError if the schema is none, or needs a keyword that is not here."""
+    """Raises SchemaError if the schema is none, or needs a keyword that is not here."""
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
@@ -52,22 +65,21 @@ class JsonSchema:
         if isinstance(schema, bool):
             return _always if schema else _never
         if not isinstance(schema, dict):
-            raise ValueError(f"{where} is not a schema, which is an object, true or false")
+            raise SchemaError(where, "is not a schema, which is an object, true or false")
         for part in ("$defs", "definitions"):
             for name, inner in _objects(schema.get(part, {}), f"{where}/{part}").items():
                 self._compile(inner, f"{where}/{part}/{name}")
         unknown = sorted(str(name) for name in schema if name not in KEYWORDS and name not in _ANNOTATIONS)
         if unknown:
-            raise ValueError(
-                f"{where}: {', '.join(unknown)} cannot be checked; there are {', '.join(sorted(KEYWORDS))}"
-            )
+            known = ", ".join(sorted(KEYWORDS))
+            raise SchemaError(where, f"has {', '.join(unknown)}, which cannot be checked; there are {known}")
         checks = [KEYWORDS[name](self, schema, f"{where}/{name}") for name in schema if name in KEYWORDS]
         return _all(checks)
 
     def _reference(self, schema: Mapping[str, Any], where: str) -> Check:
         pointer = schema["$ref"]
         if not isinstance(pointer, str) or not pointer.startswith("#"):
-            raise ValueError(f"{where} must begin with #: other documents are not read")
+            raise SchemaError(where, "must begin with #: other documents are not read")
         target = _at(self._root, pointer, where)
         if pointer not in self._found:
             # a schema may refer to itself, so it is known before it is compiled
@@ -119,7 +131,7 @@ class JsonSchema:
     def _alternatives(self, schema: Mapping[str, Any], where: str) -> list[Check]:
         several = schema[where.rpartition("/")[2]]
         if not isinstance(several, list) or not several:
-            raise ValueError(f"{where} must be a list of schemas")
+            raise SchemaError(where, "must be a list of schemas")
         return [self._compile(one, f"{where}/{number}") for number, one in enumerate(several)]
 
     def _all_of(self, schema: Mapping[str, Any], where: str) -> Check:
@@ -147,7 +159,7 @@ def _type(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
     given = schema["type"]
     names = given if isinstance(given, list) else [given]
     if not names or not all(isinstance(name, str) and name in _TYPES for name in names):
-        raise ValueError(f"{where} must be of {', '.join(_TYPES)}")
+        raise SchemaError(where, f"must be of {', '.join(_TYPES)}")
     fits = [_TYPES[name] for name in names]
     wanted = f"must be {' or '.join(names)}"
     return lambda value: None if any(one(value) for one in fits) else ((), wanted)
@@ -156,7 +168,7 @@ def _type(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
 def _enum(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
     values = schema["enum"]
     if not isinstance(values, list):
-        raise ValueError(f"{where} must be a list")
+        raise SchemaError(where, "must be a list")
     return lambda value: None if any(_same(value, one) for one in values) else ((), "is none of the values it may have")
 
 
@@ -168,7 +180,7 @@ def _const(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
 def _required(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
     names = schema["required"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{where} must be a list of names")
+        raise SchemaError(where, "must be a list of names")
 
     def check(value: Any) -> Problem | None:
         missing = next((name for name in names if name not in value), None) if isinstance(value, dict) else None
@@ -181,7 +193,7 @@ def _size(kind: type, is_most: bool, noun: str) -> Callable[[JsonSchema, Mapping
     def make(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
         limit = schema[where.rpartition("/")[2]]
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise ValueError(f"{where} must be a whole number that is not negative")
+            raise SchemaError(where, "must be a whole number that is not negative")
         message = f"has {'more' if is_most else 'fewer'} than {limit} {noun}"
 
         def check(value: Any) -> Problem | None:
@@ -199,7 +211,7 @@ def _bound(fits: Callable[[Any, Any], bool], words: str) -> Callable[[JsonSchema
     def make(_: JsonSchema, schema: Mapping[str, Any], where: str) -> Check:
         limit = schema[where.rpartition("/")[2]]
         if not _is_number(limit):
-            raise ValueError(f"{where} must be a number")
+            raise SchemaError(where, "must be a number")
         return lambda value: ((), f"{words} {limit}") if _is_number(value) and not fits(value, limit) else None
 
     return make
@@ -262,7 +274,7 @@ def _written(path: tuple[str | int, ...]) -> str:
 
 def _objects(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must be an object")
+        raise SchemaError(where, "must be an object")
     return value
 
 
@@ -271,7 +283,7 @@ def _at(root: Any, pointer: str, where: str) -> Any:
     for part in pointer[1:].split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(found, dict) or name not in found:
-            raise ValueError(f"{where}: there is no {pointer}")
+            raise SchemaError(where, f"leads to {pointer}, which is not there")
         found = found[name]
     return found
 

@@ -66,7 +66,8 @@ class Worker:
 
     `internal` matches events for the internal feed, `learn` fetches its rules when they are stale, `listens` tells
     whether any trigger wants this type of internal event.
-    `on_end`, if set, is called when a try has ended. The counters are plain attributes that only grow.
+    `on_end`, if set, is called when a try has ended, `on_settled` with the id of its run once that is written.
+    The counters are plain attributes that only grow.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Worker:
         self._longest_sleep = timings.worker_sleep
         self.observe = observe
         self.on_end: Callable[[RunEnd], None] | None = None
+        self.on_settled: Callable[[str], None] | None = None
         self._began: dict[str, float] = {}
         self._settler = Settler(store, clock, self._internal, self._on_settled, self.workflow_name)
         self._active: dict[str, _ActiveRun] = {}
@@ -374,6 +376,8 @@ class Worker:
         self._count(settlement.outcome_name if result == "settled" else "lost", settlement.claimed)
         if result == "settled":
             self._note_end(settlement.claimed, settlement.outcome_name, settlement.reason)
+            if self.on_settled is not None:
+                self.on_settled(settlement.claimed.id)
         if settlement.may_free_runs or self._may_be_more:
             self.nudge()
 

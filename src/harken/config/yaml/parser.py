@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+import stat
+from pathlib import Path as FilePath
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ import yaml
 from harken.config.findings import Path, Place, Report
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, Value
 
-__all__ = ["MAX_BYTES", "InvalidScalar", "parse", "resolve_scalar"]
+__all__ = ["MAX_BYTES", "InvalidScalar", "parse", "read_source", "resolve_scalar"]
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
@@ -51,6 +53,22 @@ def parse(source: bytes, file: str, report: Report) -> Node | None:
         reason = getattr(error, "reason", "it cannot be read")
         report.error(Place(file), (), f"not YAML: {reason}", "Remove control characters", "syntax")
     return None
+
+
+def read_source(path: FilePath, file: str, report: Report) -> bytes | None:
+    """Return what is in a file that is called `file` in findings; None when it cannot be read."""
+    try:
+        # reading a pipe or a device may never end
+        if not stat.S_ISREG(path.stat().st_mode):
+            report.error(Place(file), (), "not a regular file", "Put a file here", "unreadable")
+            return None
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        report.error(
+            Place(file), (), f"cannot be read: {error.strerror}", "Check that it exists and is readable", "unreadable"
+        )
+        return None
 
 
 def _decode(source: bytes, file: str, report: Report) -> str | None:
