@@ -13,6 +13,7 @@ __all__ = [
     "Deferred",
     "Garbled",
     "HarkenError",
+    "KeyReused",
     "LeaseLost",
     "Malformed",
     "Misconfigured",
@@ -20,12 +21,16 @@ __all__ = [
     "NoConnection",
     "NotFound",
     "Offline",
+    "Outdated",
     "Refused",
     "RetryLater",
     "RetryReason",
+    "StillRunning",
     "StoreBusy",
     "StoreUnavailable",
+    "TooManyRequests",
     "Unauthorized",
+    "Unconditional",
     "addressed",
 ]
 
@@ -159,6 +164,36 @@ class Malformed(Refused):
     """The request cannot be parsed; sending the same again will not help."""
 
     code = "malformed"
+
+
+class Outdated(Refused):
+    """Somebody changed it since it was read: read it again, and decide again."""
+
+    code = "outdated"
+
+
+class Unconditional(Malformed):
+    """A change that does not say which version it means to change."""
+
+    code = "unconditional"
+
+
+class KeyReused(Refused):
+    """An Idempotency-Key that was sent with another request before."""
+
+    code = "key_reused"
+
+
+class StillRunning(RetryLater):
+    """The first request with this Idempotency-Key is not answered yet."""
+
+    code = "still_running"
+
+
+class TooManyRequests(RetryLater):
+    """The caller has used up what it may ask in this minute."""
+
+    code = "too_many_requests"
 
 
 class StoreBusy(RetryLater):

@@ -65,12 +65,18 @@ async def metrics() -> bytes:
 
 
 @asynccontextmanager
-async def serving(office: Office) -> AsyncIterator[Served]:
+async def serving(office: Office, *, requests_per_minute: int = 0) -> AsyncIterator[Served]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     served = Served(office, listener.getsockname()[1])
     hosts = hosts_of("127.0.0.1", served.port, ["harken.internal"])
-    app = build(office.operator, hosts=hosts, metrics=metrics, health=lambda: served.health)
+    app = build(
+        office.operator,
+        hosts=hosts,
+        metrics=metrics,
+        health=lambda: served.health,
+        requests_per_minute=requests_per_minute,
+    )
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event to wait for

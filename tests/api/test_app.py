@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,6 @@ from harken.errors import NotFound, Refused
 from harken.operate.operator import CHANGES, OPERATIONS
 from tests.api.server import JSON, Served
 from tests.operate.operator_world import POLLED
-
-_SHAPE = re.compile(r":(path|int)")
 
 
 def test_every_operation_has_a_route_with_the_same_parameters() -> None:
@@ -35,7 +32,7 @@ def test_every_change_needs_a_post() -> None:
 async def test_lists_come_as_pages(served: Served) -> None:
     await served.office.shows(*(served.office.incident(f"INC-{n}") for n in range(3)))
     page = await served.call("events.list", limit=2)
-    rest = await served.call("events.list", limit=2, before=page["next"])
+    rest = await served.call("events.list", limit=2, cursor=page["next"])
     assert [event["key"] for event in page["items"] + rest["items"]] == ["INC-2", "INC-1", "INC-0"]
 
 
@@ -121,7 +118,7 @@ async def test_a_last_event_id_that_is_none_is_refused(served: Served) -> None:
 
 async def test_the_remote_client_follows_the_tail(served: Served) -> None:
     await served.office.shows(served.office.incident("INC-1"))
-    stream = served.controller.tail(0)
+    stream = served.controller.follow(0)
     first = await asyncio.to_thread(next, stream)
     await asyncio.to_thread(stream.close)  # type: ignore[attr-defined]
     assert first["key"] == "INC-1"
@@ -129,9 +126,7 @@ async def test_the_remote_client_follows_the_tail(served: Served) -> None:
 
 def test_every_route_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()
-    missing = [
-        route.path for route in ROUTES.values() if f"`{_SHAPE.sub('', route.path)}` | `{route.operation}`" not in text
-    ]
+    missing = [route.path for route in ROUTES.values() if f"`{route.template}` | `{route.operation}`" not in text]
     assert missing == []
 
 

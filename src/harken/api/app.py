@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,8 +18,10 @@ from starlette.types import ASGIApp
 
 from harken.api import errors
 from harken.api.errors import problem, problem_of
-from harken.api.origin_guard import Guard
+from harken.api.origin_guard import SAFE, Guard
 from harken.api.params import TooLarge, read_params
+from harken.api.request_ids import RequestIds
+from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate import Operator
@@ -38,21 +43,32 @@ def build(
     health: Callable[[], Mapping[str, Any]],
     mcp: ASGIApp | None = None,
     home: ASGIApp | None = None,
+    requests_per_minute: int = 0,
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
     Without `metrics` there is no such page; `mcp` is the MCP endpoint and `home` the page at /, behind the same guard.
+    A caller may ask `requests_per_minute` under /api, or without limit if that is 0.
     """
     routes = [
         *([Routed("/", home, methods=["GET"])] if home else []),
         Routed("/health", _health(health), methods=["GET"]),
         Routed("/health/ready", _ready(health), methods=["GET"]),
         *([Routed("/metrics", _metrics(metrics), methods=["GET"])] if metrics else []),
+        Routed("/api/openapi.json", _openapi, methods=["GET"]),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
     ]
-    return Guard(Starlette(routes=routes, exception_handlers=HANDLERS), hosts)
+    inner = RequestRate(_starlette(routes), requests_per_minute, time.monotonic)
+    return RequestIds(Guard(inner, hosts))
+
+
+def _starlette(routes: Sequence[Routed]) -> Starlette:
+    found = Starlette(routes=list(routes), exception_handlers=HANDLERS)
+    # a redirect would lead from /api/runs/ to /api/runs, and a program that follows it sends its body twice
+    found.router.redirect_slashes = False
+    return found
 
 
 def build_waiting(health: Callable[[], Mapping[str, Any]], hosts: Collection[str]) -> tuple[ASGIApp, ASGIApp]:
@@ -63,8 +79,8 @@ def build_waiting(health: Callable[[], Mapping[str, Any]], hosts: Collection[str
         Routed("/health/ready", _ready(health), methods=["GET"]),
         everything,
     ]
-    api = Guard(Starlette(routes=routes, exception_handlers=HANDLERS), hosts)
-    return api, Starlette(routes=[everything], exception_handlers=HANDLERS)
+    api = RequestIds(Guard(_starlette(routes), hosts))
+    return api, RequestIds(_starlette([everything]))
 
 
 def _wait(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
@@ -78,10 +94,39 @@ def _wait(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
 def _endpoint(operator: Operator, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         params = await read_params(route, request)
-        answer = msgspec.json.encode(await operator.call(route.operation, **params))
-        return Response(operator.discreet(answer), media_type="application/json")
+        answer = await operator.call(route.operation, **params)
+        body = operator.discreet(msgspec.json.encode(answer))
+        headers = _headers(route, request, params, answer, body)
+        if request.method in SAFE and headers.get("etag", "") in _tags(request.headers.get("if-none-match", "")):
+            return Response(status_code=304, headers=headers)
+        return Response(body, 201 if route.creates else 200, headers, media_type="application/json")
 
     return endpoint
+
+
+def _headers(
+    route: Route, request: Request, params: Mapping[str, Any], answer: Mapping[str, Any], body: bytes
+) -> dict[str, str]:
+    if route.versioned:
+        return {"etag": f'"{answer["revision"]}"'} if "revision" in answer else {}
+    if route.method != "GET" or errors.is_admin(route.path):
+        return {}
+    found = {"etag": f'W/"{hashlib.sha256(body).hexdigest()[:20]}"', "cache-control": "no-cache"}
+    if route.pages and answer["next"] is not None:
+        query = urlencode({**dict(request.query_params), "cursor": answer["next"]})
+        found["link"] = f'<{request.url.path}?{query}>; rel="next"'
+    return found
+
+
+def _tags(header: str) -> frozenset[str]:
+    return frozenset(tag.strip() for tag in header.split(",") if tag.strip())
+
+
+async def _openapi(request: Request) -> Response:
+    # made when somebody asks: few do, and it takes a while
+    from harken.api.openapi import document
+
+    return Response(document(), media_type="application/json", headers={"cache-control": "no-cache"})
 
 
 def _health(health: Callable[[], Mapping[str, Any]]) -> Endpoint:

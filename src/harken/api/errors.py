@@ -1,9 +1,10 @@
-"""Errors as problem+json (RFC 9457): what happened, and what to do."""
+"""Errors as problem+json (RFC 9457): what happened, to which request, and what to do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextvars import ContextVar
 from http import HTTPStatus
 
 import msgspec
@@ -12,22 +13,42 @@ from starlette.responses import Response
 from harken.errors import (
     CursorExpired,
     HarkenError,
+    KeyReused,
     LeaseLost,
     Malformed,
     Misconfigured,
     NeedsAttention,
     NotFound,
+    Outdated,
     Refused,
     RetryLater,
+    StillRunning,
+    TooManyRequests,
     Unauthorized,
+    Unconditional,
 )
 
-__all__ = ["error", "error_of", "is_admin", "problem", "problem_of", "retry_after", "status_of"]
+__all__ = [
+    "current_path",
+    "current_request",
+    "error",
+    "error_of",
+    "is_admin",
+    "problem",
+    "problem_of",
+    "retry_after",
+    "status_of",
+]
 
 
 # the first match decides, so subclasses stand before their base classes
 _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
     (NotFound, 404),
+    (Unconditional, 428),
+    (Outdated, 412),
+    (KeyReused, 422),
+    (StillRunning, 409),
+    (TooManyRequests, 429),
     (Malformed, 400),
     (Unauthorized, 401),
     (Misconfigured, 422),
@@ -37,6 +58,11 @@ _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
     (NeedsAttention, 502),
     (RetryLater, 503),
 )
+
+
+current_request: ContextVar[str] = ContextVar("current_request", default="")
+"""The id of the request that is being answered; `RequestIds` sets it."""
+current_path: ContextVar[str] = ContextVar("current_path", default="")
 
 
 def status_of(error: HarkenError) -> int:
@@ -70,6 +96,8 @@ def problem(
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
+        "instance": current_path.get(),
+        "request_id": current_request.get(),
         "fix": fix,
         "code": code,
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 
+from harken.api import strict_json
 from harken.api.routes import Param, Route
 from harken.errors import Malformed
 from harken.suggest import suggest_fix
@@ -15,14 +16,20 @@ from harken.suggest import suggest_fix
 __all__ = ["BODY_LIMIT", "TooLarge", "read_params"]
 
 BODY_LIMIT = 1 << 20
+PAGE = 50
+"""What a page has if nobody says how much."""
+MOST = 500
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_TYPES: Mapping[Param, tuple[type, ...]] = {
-    "text": (str,),
-    "number": (int, float),
-    "count": (int,),
-    "flag": (bool,),
-    "object": (dict,),
+_WORDS: Mapping[Param, tuple[str, tuple[type, ...]]] = {
+    "number": ("number", (int, float)),
+    "count": ("count", (int,)),
+    "limit": ("count", (int,)),
+    "flag": ("flag", (bool,)),
+    "object": ("object", (dict,)),
+    "texts": ("list of texts", (list,)),
+    "any": ("value", (str, int, float, bool, dict, list)),
 }
+"""What a parameter is called in errors, and which types it has in JSON; those that are not here are texts."""
 
 
 class TooLarge(Malformed):
@@ -34,15 +41,36 @@ class TooLarge(Malformed):
 async def read_params(route: Route, request: Request) -> dict[str, Any]:
     """The operation's parameters from path, query and body."""
     given: dict[str, Any] = dict(request.path_params)
-    beside = _query(request) if route.method == "GET" else await _body(request)
+    beside = _query(request) if route.in_query else await _body(request)
+    if not route.in_query:
+        _refuse_query(request)
     for name, value in beside.items():
         _refuse_unknown(route, name)
-        given[name] = _parse(name, value, route.params[name]) if route.method == "GET" else value
-    return {name: _check_type(name, value, route.params[name]) for name, value in given.items() if value is not None}
+        given[name] = _parse(name, value, route.params[name]) if route.in_query else value
+    found = {name: _check_type(name, value, route.params[name]) for name, value in given.items() if value is not None}
+    return _with_defaults(route, found)
+
+
+def _with_defaults(route: Route, found: dict[str, Any]) -> dict[str, Any]:
+    if route.pages:
+        found.setdefault("limit", PAGE)
+    for name, param in route.params.items():
+        if param == "texts" and route.in_query:
+            # a payload that nobody asked for is left away
+            found.setdefault(name, [])
+    return found
+
+
+def _refuse_query(request: Request) -> None:
+    if request.url.query:
+        raise Malformed(f"a {request.method} takes no query", fix="Send the parameters in the body, as a JSON object")
 
 
 def _query(request: Request) -> dict[str, Any]:
     given = request.query_params.multi_items()
+    for pair in given:
+        for text in pair:
+            strict_json.refuse_odd_text(text)
     found = dict(given)
     if len(found) < len(given):
         names = [name for name, _ in given]
@@ -55,6 +83,9 @@ def _query(request: Request) -> dict[str, Any]:
 
 
 async def _body(request: Request) -> dict[str, Any]:
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > BODY_LIMIT:
+        raise TooLarge(f"the body is larger than {BODY_LIMIT} bytes")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -62,10 +93,7 @@ async def _body(request: Request) -> dict[str, Any]:
             raise TooLarge(f"the body is larger than {BODY_LIMIT} bytes")
     if not body:
         return {}
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed("the body is not JSON", fix="Send a JSON object") from error
+    value = strict_json.decode(bytes(body))
     if not isinstance(value, dict):
         raise Malformed("the body is not a JSON object", fix="Send the parameters as an object")
     return value
@@ -80,17 +108,36 @@ def _refuse_unknown(route: Route, name: str) -> None:
 
 def _parse(name: str, text: str, param: Param) -> Any:
     try:
-        if param == "count":
-            return int(text)
+        if param in ("count", "limit"):
+            return _number(text)
         if param == "number":
             return float(text)
+        if param == "texts":
+            return [part for part in text.split(",") if part]
         return _FLAGS[text.lower()] if param == "flag" else text
     except (ValueError, KeyError) as error:
-        raise Malformed(f"{name} is not a {param}") from error
+        raise Malformed(f"{name} is not a {_word(param)}") from error
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) <= 20):
+        raise ValueError
+    return int(text)
+
+
+def _word(param: Param) -> str:
+    return _WORDS[param][0] if param in _WORDS else "text"
 
 
 def _check_type(name: str, value: Any, param: Param) -> Any:
+    types: tuple[Any, ...] = _WORDS[param][1] if param in _WORDS else (str,)
     # in Python True is an int, but it is not a number in JSON
-    if not isinstance(value, _TYPES[param]) or (isinstance(value, bool) and param != "flag"):
-        raise Malformed(f"{name} must be a {param}")
+    if not isinstance(value, types) or (isinstance(value, bool) and param not in ("flag", "any")):
+        raise Malformed(f"{name} must be a {_word(param)}")
+    if param == "number" and not math.isfinite(value):
+        raise Malformed(f"{name} must be a number")
+    if param == "texts" and not all(isinstance(one, str) for one in value):
+        raise Malformed(f"{name} must be a list of texts")
+    if param == "limit" and not 1 <= value <= MOST:
+        raise Malformed(f"{name} is from 1 to {MOST}")
     return value

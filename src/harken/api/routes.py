@@ -1,4 +1,8 @@
-"""The table of API routes, shared by the server and the CLI's client."""
+"""The table of operations as the API offers them: server, client, OpenAPI and TypeScript are made from it.
+
+It is light, because every command imports it. What the answers look like is in `shapes`, what the parameters take in
+`openapi`.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,56 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-__all__ = ["ROUTES", "Param", "Route"]
+__all__ = ["ROUTES", "Method", "Param", "Route"]
 
-Param = Literal["text", "number", "count", "flag", "object"]
+Param = Literal[
+    "text", "number", "count", "flag", "object", "any", "texts", "since", "duration", "cel", "cursor", "limit", "uuid"
+]
+"""`texts` are given separated by commas in a query; `since` is a time, or a duration before now."""
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """`params` are those of the operation: in the path where it names them, else in the query (GET) or the body."""
+    """`params` are those of the operation: in the path where it names them, else in the query or the body.
+
+    `pages`: the answer is a page of a list, with `cursor` and `limit` among the parameters. `versioned`: the answer
+    has a `revision`, which is its ETag; to change it, If-Match has to name it. `creates`: the status is 201.
+    """
 
     operation: str
-    method: Literal["GET", "POST"]
+    method: Method
     path: str
     params: Mapping[str, Param] = field(default_factory=dict)
+    pages: bool = False
+    versioned: bool = False
+    creates: bool = False
 
     @property
     def placed(self) -> frozenset[str]:
         """The names of the parameters in the path."""
         return frozenset(_PLACE.findall(self.path))
+
+    @property
+    def template(self) -> str:
+        """The path as people and OpenAPI write it."""
+        return _PLACE.sub(lambda found: f"{{{found[1]}}}", self.path)
+
+    @property
+    def in_query(self) -> bool:
+        """Whether what does not stand in the path is in the query; else it is in the body."""
+        return self.method in ("GET", "DELETE")
+
+    @property
+    def needs_match(self) -> bool:
+        return self.method in ("PUT", "PATCH", "DELETE")
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether an Idempotency-Key makes a repetition harmless."""
+        return self.method == "POST"
 
     def address(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """The path for these parameters, and those that are left for the query or the body."""
@@ -37,6 +71,11 @@ class Route:
 
 def _get(operation: str, path: str, **params: Param) -> Route:
     return Route(operation=operation, method="GET", path=path, params=params)
+
+
+def _list(operation: str, path: str, **params: Param) -> Route:
+    paged: dict[str, Param] = {**params, "cursor": "cursor", "limit": "limit"}
+    return Route(operation=operation, method="GET", path=path, params=paged, pages=True)
 
 
 def _post(operation: str, path: str, **params: Param) -> Route:
@@ -55,7 +94,7 @@ _TABLE = (
     _get("config.check", "/api/config/check"),
     _post("store.check", "/api/store/check"),
     _post("store.backup", "/api/store/backup", target="text"),
-    _get("triggers.list", "/api/triggers", type="text"),
+    _list("triggers.list", "/api/triggers", type="text"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
     _post("triggers.test", f"{_TRIGGER}/test", name="text", lookback="number"),
     _post("triggers.run", f"{_TRIGGER}/run", name="text"),
@@ -75,46 +114,43 @@ _TABLE = (
     _get("tools.list", "/api/tools", agent="text", ask="flag"),
     _get("tools.schemas", "/api/tools/schemas", agent="text"),
     _post("tools.call", "/api/tools/call", agent="text", name="text", arguments="object"),
-    _get("budget.list", "/api/budget"),
-    _get("feeds.list", "/api/feeds"),
+    _list("budget.list", "/api/budget"),
+    _list("feeds.list", "/api/feeds"),
     _get("feeds.show", "/api/feeds/{name:path}", name="text"),
-    _get(
+    _list(
         "events.list", "/api/events",
-        feed="text", trigger="text", key="text", since="text", before="count", limit="count",
+        feed="text", trigger="text", key="text", since="since", include="texts",
     ),
     _get("events.show", "/api/events/{id:int}", id="count"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
-    _get(
-        "runs.list", "/api/runs",
-        trigger="text", status="text", workflow="text", since="text", before="count", limit="count",
-    ),
+    _list("runs.list", "/api/runs", trigger="text", status="text", workflow="text", since="since"),
     _get("runs.show", "/api/runs/{id}", id="text"),
     _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
     _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),
     _post("runs.approve", "/api/runs/{id}/approve", id="text", approved="flag", comment="text"),
-    _get("dead.list", "/api/dead", before="count", limit="count"),
+    _list("dead.list", "/api/dead"),
     _post("dead.retry_all", "/api/dead/retry", trigger="text", latest="flag", same="flag"),
     _post("dead.retry", "/api/dead/{id}/retry", id="text", latest="flag", same="flag"),
     _post("dead.drop", "/api/dead/{id}/drop", id="text"),
     _get(
         "tickets.list", "/api/tickets",
-        tracker="text", project="text", state="text", limit="count",
+        tracker="text", project="text", state="text", limit="limit",
     ),
     _get("tickets.show", "/api/tickets/show", ticket="text", tracker="text"),
     _post("tickets.claim", "/api/tickets/claim", ticket="text", tracker="text", pipeline="text"),
     _post("tickets.retry", "/api/tickets/retry", ticket="text", tracker="text"),
     _post("tickets.cancel", "/api/tickets/cancel", ticket="text", tracker="text"),
     _post("tickets.release", "/api/tickets/release", ticket="text", tracker="text"),
-    _get("trackers.list", "/api/trackers"),
+    _list("trackers.list", "/api/trackers"),
     _post("trackers.test", "/api/trackers/{name}/test", name="text"),
     _post("trackers.fix", "/api/trackers/{name}/fix", name="text"),
     _post("tickets.adopt", "/api/trackers/{name}/adopt", name="text"),
-    _get("webhooks.list", "/api/webhooks"),
+    _list("webhooks.list", "/api/webhooks"),
     _post("webhooks.curl", "/api/webhooks/curl", id="text"),
-    _get("workflows.list", "/api/workflows"),
+    _list("workflows.list", "/api/workflows"),
     _get("workflows.check", "/api/workflows/check", name="text"),
     _post("workflows.run", "/api/workflows/{name:path}/run", name="text", input="object"),
-    _get("integrations.list", "/api/integrations"),
+    _list("integrations.list", "/api/integrations"),
     _post("integrations.test", "/api/integrations/{name}/test", name="text"),
     _post("integrations.whoami", "/api/integrations/{name}/whoami", name="text"),
     _post("integrations.renew", "/api/integrations/{name}/renew", name="text"),

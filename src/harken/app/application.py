@@ -325,7 +325,15 @@ class App:
         metrics = self._telemetry.scrape if self.loaded.settings.metrics.enabled else None
         health = self._telemetry.health
         mcp = McpEndpoint(self.operator)
-        api = build(self.operator, hosts=waiting.hosts, metrics=metrics, health=health, mcp=mcp, home=self._home)
+        api = build(
+            self.operator,
+            hosts=waiting.hosts,
+            metrics=metrics,
+            health=health,
+            mcp=mcp,
+            home=self._home,
+            requests_per_minute=self.loaded.settings.server.requests_per_minute,
+        )
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else not_found
         self._listeners = await waiting.hand_over(api, webhooks)
 

@@ -1,101 +1,38 @@
-"""Talks to the running controller over loopback with the standard library alone."""
+"""The client of the controller that runs for a configuration: found by its run file, and known to live by its pid."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
 
-from harken.api.routes import ROUTES
-from harken.errors import (
-    CursorExpired,
-    Deferred,
-    HarkenError,
-    LeaseLost,
-    Malformed,
-    Misconfigured,
-    NeedsAttention,
-    NotFound,
-    Offline,
-    Refused,
-    RetryLater,
-    StoreBusy,
-    StoreUnavailable,
-)
+from harken.client import Client, Unreachable
+from harken.errors import Refused
 
 __all__ = ["ControllerClient", "Unreachable", "find"]
 
-PATIENCE_SECONDS = 150.0
 RECONNECT_SECONDS = 1.0
-_ERRORS: Mapping[str, type[HarkenError]] = {
-    kind.code: kind
-    for kind in (
-        CursorExpired, Deferred, LeaseLost, Malformed, Misconfigured, NeedsAttention, NotFound, Offline, Refused,
-        RetryLater, StoreBusy, StoreUnavailable,
-    )
-}  # fmt: skip
 
 
-class Unreachable(HarkenError):
-    """Nobody listens at the controller's address."""
+class ControllerClient(Client):
+    def __init__(self, *, pid: int, url: str, token: str = "") -> None:
+        super().__init__(url, token=token)
+        self.pid = pid
 
-    code = "unreachable"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ControllerClient:
-    pid: int
-    url: str
-
-    def call(self, operation: str, params: Mapping[str, Any]) -> Any:
-        """Do the operation there. Its errors are raised as they were there."""
-        route = ROUTES[operation]
-        path, beside = route.address(params)
-        if route.method == "GET":
-            query = urlencode({name: _query(value) for name, value in beside.items()})
-            response = self._request("GET", f"{path}?{query}" if query else path)
-        else:
-            response = self._request("POST", path, json.dumps(beside).encode())
-        body = response.read()
-        if response.status >= 400:
-            raise _error(response.status, body)
-        return json.loads(body)
-
-    def tail(self, after: int | None = None) -> Iterator[dict[str, Any]]:
+    def follow(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """Events as they are committed, over every reconnect, until the controller is gone."""
         while is_alive(self.pid):
-            headers = {} if after is None else {"Last-Event-ID": str(after)}
             try:
-                response = self._request("GET", "/api/events/tail", headers=headers)
-                if response.status >= 400:
-                    raise _error(response.status, response.read())
-                for event in _events(response):
+                for event in self.tail(after):
                     after = event["id"]
-                    yield event
+                    yield dict(event)
             except (Unreachable, HTTPException, OSError):
                 # a dropped connection; the id we hold makes the next one go on where this ended
                 time.sleep(RECONNECT_SECONDS)
-
-    def _request(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> HTTPResponse:
-        parts = urlsplit(self.url)
-        connection = HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=PATIENCE_SECONDS)
-        sent = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        try:
-            connection.request(method, path, body, sent)
-            return connection.getresponse()
-        except (ConnectionRefusedError, ConnectionResetError) as error:
-            raise Unreachable(f"nobody answers at {self.url}", fix="Start a controller with: harken start") from error
-        except TimeoutError as error:
-            message = f"the controller at {self.url} did not answer within {PATIENCE_SECONDS:.0f} s"
-            raise RetryLater(message, reason="timeout", fix="See its log, or: harken controller stop") from error
 
 
 def find(directory: Path) -> ControllerClient | None:
@@ -132,26 +69,3 @@ def _is_zombie(pid: int) -> bool:
         return False
     # the name in front of the state is in parentheses and may hold anything
     return fields.rpartition(")")[2].split()[:1] == ["Z"]
-
-
-def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    for line in response:
-        if line.startswith(b"data:"):
-            yield json.loads(line[5:])
-
-
-def _query(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _error(status: int, body: bytes) -> HarkenError:
-    try:
-        problem = json.loads(body)
-        kind = _ERRORS.get(problem.get("code"), HarkenError)
-        said = problem["error"] if "error" in problem else problem["detail"]
-        error = kind(str(said), fix=str(problem.get("fix", "")))
-        if isinstance(error, RetryLater) and "wait_seconds" in problem:
-            error.after = float(problem["wait_seconds"])
-        return error
-    except (ValueError, KeyError, AttributeError):
-        return HarkenError(f"the controller answered {status}", fix="Is something else listening on its port?")

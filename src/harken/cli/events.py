@@ -51,7 +51,7 @@ def tail_events(session: Session, feed: str, trigger: str, after: int | None) ->
     """Follow events as they are committed, until Ctrl-C. With --json, one object a line."""
     controller = session.needs_controller()
     feed_id = session.call("feeds.show", name=feed)["id"] if feed else ""
-    for event in controller.tail(after):
+    for event in controller.follow(after):
         deciding = [verdict["trigger"] for verdict in event["verdicts"]]
         if feed_id not in ("", event["feed_id"]) or (trigger and trigger not in deciding):
             continue
@@ -72,7 +72,8 @@ def tail_events(session: Session, feed: str, trigger: str, after: int | None) ->
 @paged
 def list_events(session: Session, **given: Any) -> None:
     """List recorded events, newest first, with what was decided about each."""
-    print_pages(session, "events.list", COLUMNS, "No events yet.", **given)
+    include = ["data"] if session.as_json else None
+    print_pages(session, "events.list", COLUMNS, "No events yet.", include=include, **given)
 
 
 @command(events_command, "show")

@@ -23,7 +23,7 @@ def paged(function: Any) -> Any:
         click.option("--page", "as_page", is_flag=True, help="With --json: one object with `items` and `next`."),
         click.option("--all", "everything", is_flag=True, help="Everything, page after page, as it is read."),
         click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most."),
-        click.option("--before", type=int, metavar="N", help="The next page, as the last one said."),
+        click.option("--before", metavar="CURSOR", help="The next page, as the last one said."),
     ):
         function = option(function)
     return function
@@ -35,7 +35,7 @@ def print_pages(
     columns: Sequence[Column],
     empty: str,
     *,
-    before: int | None,
+    before: str | None,
     limit: int,
     everything: bool,
     as_page: bool,
@@ -67,12 +67,12 @@ def print_pages(
 
 
 def _pages(
-    session: Session, operation: str, before: int | None, limit: int | None, given: dict[str, Any]
+    session: Session, operation: str, before: str | None, limit: int | None, given: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     left = limit
     while left is None or left > 0:
         size = LARGEST_PAGE if left is None else min(left, LARGEST_PAGE)
-        page: dict[str, Any] = session.call(operation, before=before, limit=size, **given)
+        page: dict[str, Any] = session.call(operation, cursor=before, limit=size, **given)
         yield page
         before = page["next"]
         if before is None:

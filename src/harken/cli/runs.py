@@ -64,7 +64,7 @@ def list_runs(session: Session, follow: bool, **given: Any) -> None:
         raise click.UsageError("--follow goes neither with --all nor with --page")
     session.needs_controller()
     chosen = {name: given[name] for name in ("trigger", "status", "workflow")}
-    answer = session.call("runs.list", **chosen, since=given["since"], before=given["before"], limit=given["limit"])
+    answer = session.call("runs.list", **chosen, since=given["since"], cursor=given["before"], limit=given["limit"])
     if session.as_json:
         for row in reversed(answer["items"]):
             _print_followed(session, row)
@@ -119,7 +119,7 @@ def _changed_runs(
     changed: list[dict[str, Any]] = []
     page: dict[str, Any] = {"next": None}
     while True:
-        before = {} if page["next"] is None else {"before": page["next"]}
+        before = {} if page["next"] is None else {"cursor": page["next"]}
         page = controller.call("runs.list", {**given, **before, "limit": PAGE})
         seen.update(row["id"] for row in page["items"])
         fresh = [row for row in page["items"] if states.get(row["id"]) != _state(row)]

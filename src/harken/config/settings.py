@@ -90,6 +90,7 @@ class Server(Strict):
     head_timeout: Duration = Field(default=10.0, gt=0, le=600)
     body_timeout: Duration = Field(default=30.0, gt=0, le=600)
     proxies: list[str] = Field(default_factory=list)
+    requests_per_minute: int = Field(default=6_000, ge=0)
 
     @field_validator("proxies")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -10,11 +10,12 @@ from uuid import uuid4
 import msgspec
 
 from harken.durations import parse_duration
-from harken.errors import Misconfigured, NotFound, Refused
+from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
-from harken.operate.rows import Plain, event_row, page
+from harken.operate.paging import bounded, id_after, to_cursor
+from harken.operate.rows import Plain, event_row
 from harken.store import NewRun
 
 __all__ = ["input_for", "list_events", "moment_of", "replay", "show", "tail"]
@@ -49,8 +50,6 @@ HEARTBEAT_SECONDS = 15.0
 
 TAIL_SLICE = 200
 
-MOST = 500
-
 
 async def list_events(
     context: Context,
@@ -59,20 +58,27 @@ async def list_events(
     trigger: str = "",
     key: str = "",
     since: str = "",
-    before: int | None = None,
+    include: Sequence[str] = ("data",),
+    cursor: str = "",
     limit: int = 50,
 ) -> Plain:
-    """Recorded events, newest first."""
+    """Recorded events, newest first; their data only if `include` has `data`."""
+    for name in include:
+        if name != "data":
+            raise Malformed(f"nothing called {name} can be included", fix="Include data, or nothing")
     found = await context.store.events(
         feed=context.feed_id(feed),
         trigger=trigger,
         key=key,
         since=moment_of(since, context.clock.now()),
-        before=before,
+        before=id_after(cursor),
         limit=bounded(limit),
     )
     names = await context.names()
-    return page(found, [event_row(event, names, context.feed_label(event.feed)) for event in found.items])
+    rows = [event_row(event, names, context.feed_label(event.feed)) for event in found.items]
+    for row in () if include else rows:
+        del row["data"]
+    return {"items": rows, "next": to_cursor(found.next)}
 
 
 async def show(context: Context, *, id: int) -> Plain:
@@ -113,10 +119,6 @@ async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[P
             return
         if context.clock.monotonic() - began >= HEARTBEAT_SECONDS:
             yield None
-
-
-def bounded(limit: int) -> int:
-    return max(1, min(limit, MOST))
 
 
 async def _start_again(context: Context, event: Recorded, name: str, earlier: str) -> Plain:

@@ -14,7 +14,6 @@ from harken.feed import INTERNAL, FeedState, TriggerState
 from harken.ingest.parts import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.context import Context
-from harken.operate.events import MOST
 from harken.operate.explanations import (
     Case,
     Explanation,
@@ -25,6 +24,7 @@ from harken.operate.explanations import (
     explain_unseen,
     named,
 )
+from harken.operate.paging import MOST
 from harken.operate.rows import Plain, plain
 from harken.operate.stream_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.ticket_events import TicketEvents, find_ticket_events

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.rows import Plain, feed_row, lag_row, plain, spans
 
 __all__ = ["list_feeds", "show"]
 
 
-async def list_feeds(context: Context) -> Plain:
+async def list_feeds(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
+    """Feeds by name."""
     states = {state.name: state for state in await context.store.feeds()}
     known = context.feeds()
     # a feed that left the configuration stays in the store in case it returns, but is not listed
     ids = sorted((id for id in states if id in known or not known), key=context.feed_label)
     rows = [feed_row(states[id], known.get(id), _listeners(context, id)) for id in ids]
-    return {"items": rows, "next": None}
+    return page_by(rows, cursor, limit)
 
 
 async def show(context: Context, *, name: str) -> Plain:

@@ -13,6 +13,7 @@ from harken.feed import Feed, FeedState, Trigger
 from harken.http.redact import redact_error, scrub
 from harken.operate.configuration import credentials_of, load_directory, site_of
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.rows import Plain, plain
 from harken.source import Checked, Host, Plugin
 from harken.store import Store
@@ -114,7 +115,7 @@ async def ask_service(
         raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
 
-async def list_integrations(context: Context) -> Plain:
+async def list_integrations(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
     """Every account that is configured, stored or in the environment, and every kind that could have one."""
     from harken.services import registry
 
@@ -134,8 +135,8 @@ async def list_integrations(context: Context) -> Plain:
         if plugins[kind].whoami is not None and kind not in rows:
             rows[kind] = _row(kind, kind, _from_environment(plugins[kind]))
     states = {state.name: state for state in await context.store.feeds()}
-    items = [_with_feeds(context, row, states) for row in sorted(rows.values(), key=lambda row: str(row["name"]))]
-    return {"items": items, "next": None, "notes": notes}
+    items = [_with_feeds(context, row, states) for row in rows.values()]
+    return page_by(items, cursor, limit) | {"notes": notes}
 
 
 def _stored(context: Context) -> tuple[dict[str, Plain], list[str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harken.clock import from_unix
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import ago
 from harken.rate_limit import Level
@@ -24,9 +25,9 @@ WHY = {
 }
 
 
-async def list_rate_limits(context: Context) -> Plain:
+async def list_rate_limits(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
     """Every credential that feeds or steps spend from, by its name."""
-    return {"items": _all(context), "next": None}
+    return page_by(_all(context), cursor, limit, key="credential")
 
 
 def budget_of(context: Context, feed: str) -> Plain | None:

@@ -15,7 +15,7 @@ from harken.operate.wording import schedule_text
 from harken.runs import Run, StepRecord
 from harken.schedule import Every
 from harken.source import Lag
-from harken.store import Backlog, DeadLetter, Page
+from harken.store import Backlog, DeadLetter
 from harken.tickets import tracker_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ __all__ = [
     "interval",
     "lag_row",
     "outcome_of",
-    "page",
     "plain",
     "run_detail",
     "run_row",
@@ -64,10 +63,6 @@ _KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "ev
 def plain(value: Any) -> Any:
     """The value as JSON holds it: times are text, structs are dicts, tuples are lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def page(found: Page, rows: Sequence[Plain]) -> Plain:
-    return {"items": list(rows), "next": found.next}
 
 
 def event_row(event: Recorded, names: Mapping[str, str], feed: str) -> Plain:

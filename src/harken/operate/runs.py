@@ -6,8 +6,9 @@ from typing import get_args
 
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.context import Context
-from harken.operate.events import MOST, bounded, moment_of
-from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
+from harken.operate.events import moment_of
+from harken.operate.paging import MOST, bounded, id_after, to_cursor
+from harken.operate.rows import Plain, dead_row, run_detail, run_row
 from harken.runs import Run, RunState, Workflow
 from harken.suggest import suggest_fix
 
@@ -39,21 +40,21 @@ async def list_runs(
     status: str = "",
     workflow: str = "",
     since: str = "",
-    before: int | None = None,
+    cursor: str = "",
     limit: int = 50,
 ) -> Plain:
     """Runs, newest first; with `since` only those that were created since that time, or within that duration."""
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
-        trigger=trigger, status=status, workflow=workflow, before=before, limit=bounded(limit), journals=True
+        trigger=trigger, status=status, workflow=workflow, before=id_after(cursor), limit=bounded(limit), journals=True
     )
     begin = moment_of(since, context.clock.now())
     if begin is None:
-        return page(found, [run_row(run) for run in found.items])
+        return {"items": [run_row(run) for run in found.items], "next": to_cursor(found.next)}
     young = [run_row(run) for run in found.items if run.created_at >= begin]
     # they are in the order of their creation, so what follows an older one is older too
-    return {"items": young, "next": found.next if len(young) == len(found.items) else None}
+    return {"items": young, "next": to_cursor(found.next) if len(young) == len(found.items) else None}
 
 
 async def show(context: Context, *, id: str) -> Plain:
@@ -93,10 +94,10 @@ async def approve(context: Context, *, id: str, approved: bool = True, comment: 
     return await _after(context, run.id)
 
 
-async def list_dead(context: Context, *, before: int | None = None, limit: int = 50) -> Plain:
+async def list_dead(context: Context, *, cursor: str = "", limit: int = 50) -> Plain:
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
-    found = await context.store.dead(before=before, limit=bounded(limit))
-    return page(found, [dead_row(letter, context.feed_label) for letter in found.items])
+    found = await context.store.dead(before=id_after(cursor), limit=bounded(limit))
+    return {"items": [dead_row(letter, context.feed_label) for letter in found.items], "next": to_cursor(found.next)}
 
 
 async def retry_dead(context: Context, *, id: str, latest: bool = False, same: bool = False) -> Plain:

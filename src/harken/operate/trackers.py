@@ -10,6 +10,7 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.registered_webhooks import Registered, judge_webhooks, webhooks_to
 from harken.operate.rows import Plain, plain
 from harken.operate.ticket_lookup import tracker_of, trackers_of
@@ -39,7 +40,7 @@ WRITES = 4
 """What a ticket costs in writes, from the label to the end of its run."""
 
 
-async def list_trackers(context: Context) -> Plain:
+async def list_trackers(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
     """All trackers with their projects, how they are read, and how far."""
     states = {state.name: state for state in await context.store.feeds()}
     counted = await stored_deliveries(context.store)
@@ -63,7 +64,7 @@ async def list_trackers(context: Context) -> Plain:
                 "message": (state.health.message if state else "") or trouble_of(cursor_of(state), settings),
             }
         )
-    return {"items": rows, "next": None}
+    return page_by(rows, cursor, limit)
 
 
 async def test(context: Context, *, name: str) -> Plain:

@@ -14,6 +14,7 @@ from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.live import Late
 from harken.ingest.parts import stored_position
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
 from harken.operate.tracker_reads import unread_triggers
@@ -48,7 +49,7 @@ UNOPENED = TriggerStatus(
 )
 
 
-async def list_triggers(context: Context, *, type: str = "") -> Plain:
+async def list_triggers(context: Context, *, type: str = "", cursor: str = "", limit: int = 0) -> Plain:
     """Every trigger that is configured, opened or not, by name; and every workflow, job and file that was refused."""
     states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
     stored = await _stored(context)
@@ -57,8 +58,7 @@ async def list_triggers(context: Context, *, type: str = "") -> Plain:
     refused = {name: found for name, found in _refusals(context).items() if name not in states}
     rows = [_row(context, states[name], stored) for name in states]
     rows += [_refused_row(context, name, finding) for name, finding in refused.items()]
-    rows.sort(key=lambda row: str(row["name"]))
-    return {"items": [row for row in rows if type in ("", row["type"])], "next": None}
+    return page_by([row for row in rows if type in ("", row["type"])], cursor, limit)
 
 
 def _refusals(context: Context) -> dict[str, Finding]:

@@ -9,6 +9,7 @@ from harken.config.loaded import Loaded
 from harken.errors import NotFound, Refused
 from harken.feed import Feed
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.rows import Plain, plain
 from harken.services import registry
 from harken.source import Sample
@@ -22,10 +23,10 @@ SECRET = "$SECRET"
 BASIC = f"Basic {SECRET}"
 
 
-async def list_webhooks(context: Context) -> Plain:
+async def list_webhooks(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
     """Every address with who may send there, who listens, what came last, and how much was refused."""
     feeds = _feeds(context)
-    return {"items": [await _row(context, feeds[path]) for path in sorted(feeds)], "next": None}
+    return page_by([await _row(context, feed) for feed in feeds.values()], cursor, limit, key="address")
 
 
 async def curl(context: Context, *, id: str) -> Plain:

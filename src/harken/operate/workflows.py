@@ -10,13 +10,15 @@ import msgspec
 
 from harken.operate.configuration import finding_rows, only_workflows
 from harken.operate.context import Context
+from harken.operate.paging import page_by
 from harken.operate.rows import Plain
 from harken.store import NewRun
 
 __all__ = ["check", "list_workflows", "run"]
 
 
-async def list_workflows(context: Context) -> Plain:
+async def list_workflows(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
+    """Workflows by name, with the triggers that start them."""
     starting: dict[str, list[str]] = {}
     for trigger in context.triggers().values():
         for workflow in trigger.workflows:
@@ -29,9 +31,9 @@ async def list_workflows(context: Context) -> Plain:
             "steps": len(_field(workflow.definition, "steps", [])),
             "triggers": sorted(starting.get(name, [])),
         }
-        for name, workflow in sorted(context.workflows().items())
+        for name, workflow in context.workflows().items()
     ]
-    return {"items": rows, "next": None}
+    return page_by(rows, cursor, limit)
 
 
 async def check(context: Context, *, name: str = "") -> Plain:

@@ -1,0 +1,223 @@
+"""OpenAPI 3.1 of the table of operations: parameters from the routes, answers from the shapes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from harken import __version__
+from harken.api.params import BODY_LIMIT, MOST, PAGE
+from harken.api.routes import ROUTES, Param, Route
+from harken.api.shapes import ANSWERS, Problem
+from harken.operate.operator import OPERATIONS
+
+__all__ = ["document", "specification"]
+
+Schema = dict[str, Any]
+
+TEXT = r"^[^\u0000]*$"
+DURATION = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d|w))+$"
+MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+WHOLE = {"type": "integer", "minimum": -(2**63) + 1, "maximum": 2**63 - 1}
+
+PARAMS: Mapping[Param, Schema] = {
+    "text": {"type": "string", "pattern": TEXT},
+    "number": {"type": "number"},
+    "count": WHOLE,
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+    "any": {},
+    "texts": {"type": "array", "items": {"type": "string", "pattern": r"^[^\u0000,]+$"}},
+    "since": {"type": "string", "description": "A time, or a duration before now.", "examples": ["10m"]},
+    "duration": {"type": "string", "pattern": DURATION, "examples": ["1h30m"]},
+    "cel": {"type": "string", "pattern": TEXT, "description": "A condition in CEL.", "examples": ["event.n > 3"]},
+    "cursor": {"type": "string", "description": "The `next` of the page before; opaque."},
+    "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
+    "uuid": {"type": "string", "format": "uuid"},
+}
+
+HEADERS: Schema = {
+    "Idempotency-Key": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "Equal requests with the same key have one effect and one answer, for 24 hours.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    },
+    "If-Match": {
+        "name": "If-Match",
+        "in": "header",
+        "required": True,
+        "description": "The ETag of the version that is to be changed.",
+        "schema": {"type": "string", "pattern": '^"[!#-~]{1,100}"$'},
+    },
+}
+
+PROBLEMS: Mapping[str, str] = {
+    "400": "A parameter or a body that cannot be used.",
+    "401": "A token is needed, or the one that came is not valid.",
+    "403": "Not allowed: a request of a web page, or a role that does not reach so far.",
+    "404": "There is nothing of that name.",
+    "405": "Another method is needed; see Allow.",
+    "409": "It is not possible as things are, or the first request with this key is still running.",
+    "412": "Somebody changed it since: If-Match names an older version.",
+    "413": f"The body is larger than {BODY_LIMIT} bytes.",
+    "415": "The body is not declared as application/json.",
+    "421": "The server does not answer for this Host.",
+    "422": "What was written cannot be used as it stands, or the key was used for another request.",
+    "428": "If-Match is missing.",
+    "429": "Too many requests; see Retry-After.",
+    "502": "Another service needs a person.",
+    "503": "Try again after Retry-After seconds.",
+}
+
+
+@cache
+def document() -> bytes:
+    """The specification as JSON."""
+    return msgspec.json.encode(specification())
+
+
+def specification() -> Schema:
+    shapes = {Problem, *ANSWERS.values()}
+    _, components = msgspec.json.schema_components(
+        sorted(shapes, key=lambda shape: str(shape.__name__)), ref_template="#/components/schemas/{name}"
+    )
+    paths: dict[str, Schema] = {}
+    for route in ROUTES.values():
+        if not route.path.startswith("/admin"):
+            paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
+    for path, tail in _tails().items():
+        paths[path] = {"get": tail}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Harken",
+            "version": __version__,
+            "description": "Watches the services people use, and starts their workflows when something happens there.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {name: components[name] for name in sorted(components)},
+            "responses": {f"Problem{status}": _problem(text) for status, text in PROBLEMS.items()},
+            "parameters": HEADERS,
+        },
+    }
+
+
+def _operation(route: Route) -> Schema:
+    needed = _required(route)
+    found: Schema = {
+        "operationId": route.operation,
+        "tags": [route.operation.partition(".")[0]],
+        "summary": _summary(route.operation),
+        "parameters": [*_parameters(route, needed), *_headers(route)],
+        "responses": _responses(route),
+    }
+    if not route.in_query:
+        found["requestBody"] = {
+            "required": bool(needed - route.placed),
+            "content": {"application/json": {"schema": _body(route, needed)}},
+        }
+    return found
+
+
+def _required(route: Route) -> frozenset[str]:
+    taken = inspect.signature(OPERATIONS[route.operation]).parameters.values()
+    return frozenset(one.name for one in taken if one.default is inspect.Parameter.empty and one.name in route.params)
+
+
+def _summary(operation: str) -> str:
+    text = inspect.getdoc(OPERATIONS[operation]) or operation
+    return text.partition("\n\n")[0].replace("\n", " ")
+
+
+def _parameters(route: Route, needed: frozenset[str]) -> list[Schema]:
+    places = [
+        {"name": name, "in": "path", "required": True, "schema": _in_path(route.params[name])}
+        for name in route.params
+        if name in route.placed
+    ]
+    if not route.in_query:
+        return places
+    return places + [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in needed,
+            "schema": PARAMS[param],
+            **({"style": "form", "explode": False} if param == "texts" else {}),
+        }
+        for name, param in route.params.items()
+        if name not in route.placed
+    ]
+
+
+def _in_path(param: Param) -> Schema:
+    if param == "count":
+        return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    return {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
+
+
+def _headers(route: Route) -> list[Schema]:
+    names = ["Idempotency-Key"] if route.takes_key else ["If-Match"] if route.needs_match else []
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names]
+
+
+def _body(route: Route, needed: frozenset[str]) -> Schema:
+    beside = {name: PARAMS[param] for name, param in route.params.items() if name not in route.placed}
+    found: Schema = {"type": "object", "properties": beside, "additionalProperties": False}
+    required = sorted(needed - route.placed)
+    return found | {"required": required} if required else found
+
+
+def _responses(route: Route) -> Schema:
+    answer: Schema = {
+        "description": "Made." if route.creates else "Done.",
+        "content": {"application/json": {"schema": _answer(route)}},
+    }
+    headers = ["X-Request-Id", *(["ETag"] if route.method == "GET" or route.versioned else [])]
+    headers += ["Link"] if route.pages else []
+    answer["headers"] = {name: {"schema": {"type": "string"}} for name in headers}
+    statuses = ["400", "401", "403", "404", "405", "409", "413", "415", "421", "422", "429", "502", "503"]
+    statuses += ["412", "428"] if route.needs_match else []
+    problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(statuses)}
+    return {"201" if route.creates else "200": answer, **problems}
+
+
+def _answer(route: Route) -> Schema:
+    shape = ANSWERS.get(route.operation)
+    inner: Schema = {"$ref": f"#/components/schemas/{shape.__name__}"} if shape else {"type": "object"}
+    if not route.pages:
+        return inner
+    return {
+        "type": "object",
+        "required": ["items", "next"],
+        "properties": {"items": {"type": "array", "items": inner}, "next": {"type": ["string", "null"]}},
+    }
+
+
+def _problem(text: str) -> Schema:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": text, "content": {"application/problem+json": {"schema": schema}}}
+
+
+def _tails() -> Mapping[str, Schema]:
+    """The streams of server-sent events, which are no operations of the table: they do not end."""
+    return {
+        "/api/events/tail": {
+            "operationId": "events.tail",
+            "tags": ["events"],
+            "summary": "Events as they are committed, after the id in Last-Event-ID or `after`.",
+            "parameters": [
+                {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**18}},
+            ],
+            "responses": {
+                "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+                **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in ("400", "409", "429")},
+            },
+        }
+    }

@@ -1,0 +1,344 @@
+"""What the operations answer, as types: OpenAPI, TypeScript and the Python client are made from them.
+
+Only `typing` is imported, because the client and its users import this. More names may come in any answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+__all__ = [
+    "ANSWERS",
+    "Check",
+    "DeadLetter",
+    "Doctor",
+    "Event",
+    "Explanation",
+    "Feed",
+    "FeedDetail",
+    "FieldProblem",
+    "Finding",
+    "Integration",
+    "Problem",
+    "Replayed",
+    "Run",
+    "RunDetail",
+    "Span",
+    "StartedRun",
+    "Status",
+    "Step",
+    "Trigger",
+    "TriggerDetail",
+    "Verdict",
+    "Webhook",
+    "Workflow",
+]
+
+Time = str
+"""RFC 3339 in UTC."""
+
+
+class Problem(TypedDict):
+    """RFC 9457. `detail` says what happened, `fix` what to do; `code` is for programs."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    request_id: str
+    fix: str
+    code: str
+
+
+class FieldProblem(TypedDict):
+    """One thing that is wrong with what was sent, where, and what to do about it."""
+
+    path: list[str | int]
+    message: str
+    fix: str
+    code: str
+    line: int
+    column: int
+    excerpt: str
+    severity: Literal["error", "warning"]
+
+
+class Finding(TypedDict):
+    severity: Literal["error", "warning"]
+    code: str
+    file: str
+    line: int
+    column: int
+    message: str
+    fix: str
+    excerpt: str
+    text: str
+
+
+class Span(TypedDict):
+    start: Time
+    end: Time
+
+
+class Verdict(TypedDict):
+    trigger: str
+    outcome: str
+    reason: str
+    run_id: str
+
+
+class Event(TypedDict, total=False):
+    """`data` is there in `events.show`, and in lists that were asked to include it."""
+
+    id: int
+    feed: str
+    feed_id: str
+    key: str
+    subject: str
+    title: str
+    state: str | None
+    type: str
+    occurred_at: Time | None
+    recorded_at: Time
+    data: Any
+    verdicts: list[Verdict]
+    repeats: int
+    last_repeat_at: Time | None
+
+
+class Run(TypedDict):
+    id: str
+    trigger: str
+    workflow: str
+    status: Literal[
+        "gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled"
+    ]
+    outcome: str
+    event_keys: list[str]
+    attempt: int
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    seconds: float | None
+    error: str
+    hold: str
+    due_at: Time | None
+    waiting_for: str
+
+
+class Step(TypedDict, total=False):
+    path: str
+    action: str
+    status: Literal["ok", "failed", "skipped", "waiting"]
+    attempt: int
+    retries: int
+    tries: int
+    seconds: float | None
+    input: Any
+    output: Any
+    error: str
+    warnings: list[str]
+    started_at: Time | None
+    finished_at: Time | None
+    tokens: int | None
+    usd: float | None
+
+
+class RunDetail(Run):
+    workflow_rev: str
+    event_ids: list[int]
+    input: Any
+    output: Any
+    priority: int
+    cancel_requested: bool
+    parent: str
+    replay_of: str
+    steps: list[Step]
+
+
+class Trigger(TypedDict):
+    """A trigger as lists show it. `type` is the word under `trigger:`, or `poller` or `ticket`."""
+
+    name: str
+    type: str
+    status: str
+    reason: str
+    advice: str
+    needs_person: bool
+    feed: str
+    feed_id: str
+    integration: str
+    workflow: str
+    interval_seconds: float | None
+    failures: int
+    fired: int
+    held: int
+    dead: int
+    last_fired_at: Time | None
+    last_tick_at: Time | None
+    last_read_at: Time | None
+    next_read_at: Time | None
+    paused: str
+    start_line: Time | None
+    late_seconds: float
+
+
+class TriggerDetail(Trigger, total=False):
+    uid: str
+    epoch: int
+    created_at: Time
+    schedule: str
+    query: dict[str, Any]
+    condition: str
+    mapping: Any
+    overlap: str
+    source: str
+    recent: dict[str, int]
+    identity: str
+    lookback: float
+    watermark: Time | None
+    memory: int
+    reads: int
+    last_error: str
+    coverage: list[Span]
+    gaps: list[Span]
+    ticks: list[dict[str, Any]]
+
+
+class Feed(TypedDict):
+    name: str
+    id: str
+    kind: str
+    integration: str
+    way: str
+    schedule: str
+    health: Literal["ok", "failing", "paused"]
+    failures: int
+    error: str
+    last_read_at: Time | None
+    next_read_at: Time | None
+    reads: int
+    memory: int
+    watermark: Time | None
+    triggers: list[str]
+
+
+class FeedDetail(Feed, total=False):
+    query: dict[str, Any]
+    identity: str
+    lookback: float
+    revision: int
+    created_at: Time
+    clock_skew: float
+    lag_messages: int | None
+    lag_seconds: float | None
+    coverage: list[Span]
+    ticks: list[dict[str, Any]]
+
+
+class DeadLetter(TypedDict):
+    id: str
+    what: Literal["run", "event"]
+    trigger: str
+    key: str
+    reason: str
+    at: Time
+
+
+class Workflow(TypedDict):
+    name: str
+    rev: str
+    description: str
+    steps: int
+    triggers: list[str]
+
+
+class Integration(TypedDict):
+    """`source` is where its credential comes from; `missing` if it has none."""
+
+    name: str
+    kind: str
+    source: str
+    base_url: str
+    feeds: list[str]
+    error: str
+
+
+class Webhook(TypedDict):
+    provider: str
+    id: str
+    address: str
+    triggers: list[str]
+    scheme: str
+    last_received_at: Time | None
+    refused: int
+
+
+class Explanation(TypedDict, total=False):
+    trigger: str
+    key: str
+    outcome: str
+
+
+class StartedRun(TypedDict):
+    id: str
+    workflow: str
+
+
+class Replayed(TypedDict):
+    event: int
+    runs: list[dict[str, Any]]
+
+
+class Check(TypedDict, total=False):
+    name: str
+    state: str
+
+
+class Doctor(TypedDict):
+    items: list[Check]
+    ok: bool
+
+
+class Status(TypedDict, total=False):
+    running: bool
+    version: str
+    config: str
+    store_trouble: str
+    offline_since: Time | None
+    triggers: dict[str, int]
+    counts: dict[str, int]
+    config_errors: int
+    attention: list[dict[str, Any]]
+    needs_person: bool
+    controller: dict[str, Any]
+
+
+ANSWERS: Mapping[str, Any] = {
+    "status": Status,
+    "doctor": Doctor,
+    "triggers.list": Trigger,
+    "triggers.show": TriggerDetail,
+    "triggers.explain": Explanation,
+    "triggers.pause": Trigger,
+    "triggers.resume": Trigger,
+    "triggers.reset": Trigger,
+    "feeds.list": Feed,
+    "feeds.show": FeedDetail,
+    "events.list": Event,
+    "events.show": Event,
+    "events.replay": Replayed,
+    "runs.list": Run,
+    "runs.show": RunDetail,
+    "runs.retry": Run,
+    "runs.cancel": Run,
+    "runs.approve": Run,
+    "dead.list": DeadLetter,
+    "workflows.list": Workflow,
+    "workflows.run": StartedRun,
+    "integrations.list": Integration,
+    "webhooks.list": Webhook,
+}
+"""What an operation answers, of a list what its items are; those that are not here answer some object."""

@@ -1,0 +1,194 @@
+"""A client of the HTTP API in plain Python: typed, synchronous, and with the standard library alone.
+
+from harken.client import Client
+
+harken = Client("http://127.0.0.1:9091")
+for run in harken.runs(status="failed"):
+    print(run["id"], run["error"])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode, urlsplit
+
+from harken import errors
+from harken.api.routes import ROUTES, Route
+from harken.errors import HarkenError, RetryLater
+
+if TYPE_CHECKING:
+    from harken.api import shapes
+
+__all__ = ["Client", "Unreachable"]
+
+PATIENCE_SECONDS = 150.0
+LARGEST_PAGE = 500
+_ERRORS: Mapping[str, type[HarkenError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, HarkenError) and kind.__module__ == errors.__name__
+}
+
+
+class Unreachable(HarkenError):
+    """Nobody listens at the controller's address."""
+
+    code = "unreachable"
+
+
+class Client:
+    """Calls operations by name, or by a method with types. Errors are raised as they were there.
+
+    Of a list without a `limit` every page is read. `token` is sent as a bearer token.
+    """
+
+    def __init__(self, url: str, *, token: str = "", patience: float = PATIENCE_SECONDS) -> None:
+        self.url = url
+        self._token = token
+        self._patience = patience
+
+    def call(self, operation: str, params: Mapping[str, Any] | None = None, *, key: str = "", match: str = "") -> Any:
+        """Do the operation there. `key` is its Idempotency-Key, `match` the ETag of what it changes."""
+        route, given = ROUTES[operation], dict(params or {})
+        if not route.pages or "limit" in given:
+            return self._call(route, given, key, match)
+        whole = self._call(route, {**given, "limit": LARGEST_PAGE}, key, match)
+        page = whole
+        while page["next"] is not None:
+            page = self._call(route, {**given, "limit": LARGEST_PAGE, "cursor": page["next"]}, key, match)
+            whole["items"] += page["items"]
+        return {**whole, "next": None}
+
+    def pages(self, operation: str, **params: Any) -> Iterator[Any]:
+        """The items of a list, page by page as they are read."""
+        given = {name: value for name, value in params.items() if value not in (None, "")}
+        cursor: dict[str, str] = {}
+        while True:
+            page = self.call(operation, {"limit": LARGEST_PAGE, **given, **cursor})
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            cursor = {"cursor": page["next"]}
+
+    def status(self) -> shapes.Status:
+        return cast("shapes.Status", self.call("status"))
+
+    def triggers(self, *, type: str = "") -> Iterator[shapes.Trigger]:
+        return self.pages("triggers.list", type=type)
+
+    def trigger(self, name: str) -> shapes.TriggerDetail:
+        return cast("shapes.TriggerDetail", self.call("triggers.show", {"name": name}))
+
+    def pause(self, name: str, reason: str = "") -> shapes.Trigger:
+        return cast("shapes.Trigger", self.call("triggers.pause", {"name": name, "reason": reason}))
+
+    def resume(self, name: str) -> shapes.Trigger:
+        return cast("shapes.Trigger", self.call("triggers.resume", {"name": name}))
+
+    def explain(self, name: str, key: str = "") -> shapes.Explanation:
+        return cast("shapes.Explanation", self.call("triggers.explain", {"name": name, "key": key}))
+
+    def feeds(self) -> Iterator[shapes.Feed]:
+        return self.pages("feeds.list")
+
+    def events(
+        self, *, feed: str = "", trigger: str = "", key: str = "", since: str = "", data: bool = False
+    ) -> Iterator[shapes.Event]:
+        include = ["data"] if data else None
+        return self.pages("events.list", feed=feed, trigger=trigger, key=key, since=since, include=include)
+
+    def event(self, id: int) -> shapes.Event:
+        return cast("shapes.Event", self.call("events.show", {"id": id}))
+
+    def replay(self, id: int, *, trigger: str = "", key: str = "") -> shapes.Replayed:
+        given = {"id": id, **({"trigger": trigger} if trigger else {})}
+        return cast("shapes.Replayed", self.call("events.replay", given, key=key))
+
+    def runs(self, *, trigger: str = "", status: str = "", workflow: str = "", since: str = "") -> Iterator[shapes.Run]:
+        return self.pages("runs.list", trigger=trigger, status=status, workflow=workflow, since=since)
+
+    def run(self, id: str) -> shapes.RunDetail:
+        return cast("shapes.RunDetail", self.call("runs.show", {"id": id}))
+
+    def retry(self, id: str, *, latest: bool = False, key: str = "") -> shapes.Run:
+        return cast("shapes.Run", self.call("runs.retry", {"id": id, "latest": latest}, key=key))
+
+    def cancel(self, id: str) -> shapes.Run:
+        return cast("shapes.Run", self.call("runs.cancel", {"id": id}))
+
+    def dead(self) -> Iterator[shapes.DeadLetter]:
+        return self.pages("dead.list")
+
+    def workflows(self) -> Iterator[shapes.Workflow]:
+        return self.pages("workflows.list")
+
+    def start(self, workflow: str, input: Mapping[str, Any] | None = None, *, key: str = "") -> shapes.StartedRun:
+        given = {"name": workflow, "input": dict(input or {})}
+        return cast("shapes.StartedRun", self.call("workflows.run", given, key=key))
+
+    def tail(self, after: int | None = None) -> Iterator[shapes.Event]:
+        """Events as they are committed, after this id or from now on, until the connection ends."""
+        headers = {} if after is None else {"Last-Event-ID": str(after)}
+        for event in self._stream("/api/events/tail", headers):
+            yield cast("shapes.Event", event)
+
+    def _stream(self, path: str, headers: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        response = self._request("GET", path, headers=headers)
+        if response.status >= 400:
+            raise _error(response.status, response.read())
+        for line in response:
+            if line.startswith(b"data:"):
+                yield json.loads(line[5:])
+
+    def _call(self, route: Route, params: Mapping[str, Any], key: str, match: str) -> Any:
+        path, beside = route.address(params)
+        headers = {name: value for name, value in (("Idempotency-Key", key), ("If-Match", match)) if value}
+        if route.in_query:
+            query = urlencode({name: _query(value) for name, value in beside.items()})
+            response = self._request(route.method, f"{path}?{query}" if query else path, headers=headers)
+        else:
+            response = self._request(route.method, path, json.dumps(beside).encode(), headers)
+        body = response.read()
+        if response.status >= 400:
+            raise _error(response.status, body)
+        return json.loads(body)
+
+    def _request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> HTTPResponse:
+        parts = urlsplit(self.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=self._patience)
+        sent = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request(method, f"{parts.path.rstrip('/')}{path}", body, sent)
+            return connection.getresponse()
+        except (ConnectionRefusedError, ConnectionResetError) as error:
+            raise Unreachable(f"nobody answers at {self.url}", fix="Start a controller with: harken start") from error
+        except TimeoutError as error:
+            message = f"the controller at {self.url} did not answer within {self._patience:.0f} s"
+            raise RetryLater(message, reason="timeout", fix="See its log, or: harken controller stop") from error
+
+
+def _query(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _error(status: int, body: bytes) -> HarkenError:
+    try:
+        problem = json.loads(body)
+        kind = _ERRORS.get(problem.get("code"), HarkenError)
+        said = problem["error"] if "error" in problem else problem["detail"]
+        error = kind(str(said), fix=str(problem.get("fix", "")))
+        if isinstance(error, RetryLater) and "wait_seconds" in problem:
+            error.after = float(problem["wait_seconds"])
+        return error
+    except (ValueError, KeyError, AttributeError):
+        return HarkenError(f"the controller answered {status}", fix="Is something else listening on its port?")
