@@ -7,8 +7,8 @@ from importlib import import_module
 __all__ = ["LIBRARIES", "load"]
 
 LIBRARIES = (
-    "aiohttp", "apsw", "cel_expr_python", "click", "cryptography", "msgspec", "pydantic", "starlette",
-    "structlog", "uvicorn", "uvicorn.protocols.http.httptools_impl", "uvloop", "yaml",
+    "aiohttp", "apsw", "cel_expr_python", "click", "cryptography", "httptools", "msgspec", "pydantic", "starlette",
+    "structlog", "uvloop", "yaml",
 )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
         directory.joinpath("harken.yaml").write_text("log: {level: warning}\n")
         directory.joinpath("workflows").mkdir()
         directory.joinpath("workflows", "bench.yaml").write_text(WORKFLOW)
-        with harken(directory) as (controller, url), child("bench.bare_server") as blank:
+        with harken(directory, "--quiet") as (controller, url), child("bench.bare_server") as blank:
             port, blank_port = urlsplit(url).port or 0, int(blank.line())
             sent = [0]
 
@@ -129,7 +129,7 @@ def _figures(taken: Taken) -> list[Figure]:
         value=cpu,
         unit="ms",
         limit=limit,
-        limit_is="bare uvicorn + bare group commit",
+        limit_is="bare server + bare group commit",
         ratio=cpu / limit,
     )
     speed = Figure(
@@ -137,7 +137,7 @@ def _figures(taken: Taken) -> list[Figure]:
         value=rate,
         unit="/s",
         limit=bare_rate,
-        limit_is="bare uvicorn",
+        limit_is="bare server",
         ratio=rate / bare_rate,
     )
     return [at_most(cost, 0.13), speed]

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
-import uvicorn
-
 from harken.api.app import build
 from harken.api.origin_guard import hosts_of
+from harken.app.server import Listener
 from harken.cli.client import ControllerClient
 from tests.operate.operator_world import Office
 
@@ -77,11 +76,7 @@ async def serving(office: Office, *, requests_per_minute: int = 0) -> AsyncItera
         health=lambda: served.health,
         requests_per_minute=requests_per_minute,
     )
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started:  # noqa: ASYNC110 - uvicorn has no event to wait for
-        await asyncio.sleep(0.001)
+    server = Listener(app, listener)
+    await server.start()
     yield served
-    server.should_exit = True
-    await task
-    listener.close()
+    await server.stop()

@@ -1,19 +1,23 @@
-"""One HTTP connection: uvicorn's protocol, within the limits of the listener, and with its writes joined."""
+"""One HTTP connection: requests are parsed within the limits of the listener, and answered in their order."""
 
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
+import time
+from collections import deque
+from email.utils import formatdate
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from harken.app.connection_limits import ConnectionTable, Limits, Phase, Place
+from harken.app.http_exchange import App, Exchange, Scope, status_line
 from harken.app.refused_connections import RefusedConnections, RefusedFor
 from harken.ingest.webhook import CLOSED, PREFIX
 
-__all__ = ["MAX_BUFFERED", "MAX_HEAD", "Connections", "Corked", "LimitedProtocol"]
+__all__ = ["MAX_BUFFERED", "MAX_HEAD", "Connections", "Corked", "HttpConnection"]
 
 MAX_BUFFERED = 65_536
 """Bytes that are buffered at most, so that a stream does not outrun its reader."""
@@ -28,6 +32,7 @@ MAX_PIPELINED = 16
 MAX_DISCARDED = 1_000_000
 """Bytes that a refused peer may go on to send while it is given the time to read why."""
 
+ASGI = {"version": "3.0", "spec_version": "2.3"}
 TEXTS = {
     400: "this is not HTTP",
     408: "the request did not come in time",
@@ -37,11 +42,16 @@ TEXTS = {
 
 
 class Connections:
-    """The connections of all listeners of the process, and what was refused."""
+    """The connections of all listeners of the process, what was refused, and the date that answers carry."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.table: ConnectionTable[LimitedProtocol] = ConnectionTable(limits or Limits())
+        self.table: ConnectionTable[HttpConnection] = ConnectionTable(limits or Limits())
         self.refused = RefusedConnections()
+        self.date = b""
+        self.renew_date()
+
+    def renew_date(self) -> None:
+        self.date = f"date: {formatdate(time.time(), usegmt=True)}\r\n".encode()
 
     def close_overdue(self, now: float) -> None:
         """End the connections whose time is over; to be called every `Limits.round_seconds`."""
@@ -90,35 +100,67 @@ class Corked:
         return getattr(self._transport, name)
 
 
-class LimitedProtocol(HttpToolsProtocol):
+class HttpConnection(asyncio.Protocol):
     """Tells the table what its connection waits for, and ends it when a limit or a deadline is passed.
 
-    A listener of the API may use the reserve: a connection there gets everything but webhooks.
+    A listener of the API may use the reserve: a connection there gets everything but webhooks. It is one of `siblings`,
+    the connections of its listener, while it is open; `tasks` are the answers that are being made on them.
     """
 
-    def __init__(self, connections: Connections, *, of_api: bool, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        app: App,
+        connections: Connections,
+        siblings: set[HttpConnection],
+        tasks: set[asyncio.Task[None]],
+        *,
+        of_api: bool,
+    ) -> None:
+        self._app = app
+        self._connections = connections
         self._refused = connections.refused
         self._table = connections.table
+        self._siblings = siblings
+        self._tasks = tasks
         self._of_api = of_api
-        self._place: Place[LimitedProtocol] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._parser: Any = httptools.HttpRequestParser(self)
+        # what follows a request with `Connection: close` must not take its answer away
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.transport: Any = None
+        self._client: tuple[str, int] | None = None
+        self._server: tuple[str, int] | None = None
+        self._place: Place[HttpConnection] | None = None
         # bytes that the parser took since it last got anywhere
         self._unparsed = 0
         self._progress = False
+        # the head that is being read
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects_continue = False
         # whether there was a request yet, whether one is being read, and whether its head is complete
         self._used = False
         self._begun = False
         self._headed = False
-        # requests whose head is complete, and whose answer is not
-        self._unanswered = 0
-        self._write_paused = False
+        # the newest request, and all those in order whose head is complete and whose answer is not
+        self._newest: Exchange | None = None
+        self._unanswered: deque[Exchange] = deque()
+        self._read_paused = False
+        self.write_paused = False
+        self._writable: asyncio.Future[None] | None = None
         self._deaf = False
         self._discarded = 0
 
+    @property
+    def date(self) -> bytes:
+        return self._connections.date
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        corked: Any = Corked(transport, self.loop)  # type: ignore[arg-type]
-        super().connection_made(corked)
-        admission = self._table.admit(self, self._address, self.loop.time(), may_use_reserve=self._of_api)
+        self.transport = Corked(transport, self._loop)  # type: ignore[arg-type]
+        self._siblings.add(self)
+        self._client = _address(transport.get_extra_info("peername"))
+        self._server = _address(transport.get_extra_info("sockname"))
+        admission = self._table.admit(self, self._peer, self._loop.time(), may_use_reserve=self._of_api)
         self._place = admission.place
         if admission.closed is not None:
             admission.closed.connection.make_room("address" if admission.limit == "address" else "connections")
@@ -128,13 +170,18 @@ class LimitedProtocol(HttpToolsProtocol):
             self._write_answer(503)
             self.transport.close()
         elif admission.place.in_reserve:
-            self.app = self._without_webhooks(self.app)
+            self._app = self._without_webhooks(self._app)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._siblings.discard(self)
         if self._place is not None:
             self._table.remove(self._place)
             self._place = None
-        super().connection_lost(exc)
+        for exchange in self._unanswered:
+            exchange.disconnect()
+        self._wake_writers()
+        # it refers to us
+        self._parser = None
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -155,26 +202,77 @@ class LimitedProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes) -> bool:
         """Whether the connection is read on."""
         self._progress = False
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # no other protocol is spoken here, so it is answered like any other request
+            pass
+        except httptools.HttpParserError:
+            self._refuse(400, "malformed")
         self._unparsed = 0 if self._progress else self._unparsed + len(data)
         return not self._deaf
 
     def on_message_begin(self) -> None:
         self._begun = True
-        super().on_message_begin()
+        self._url = b""
+        self._headers = []
+        self._expects_continue = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects_continue = True
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._deaf:
             return
-        if self._unanswered >= MAX_PIPELINED:
+        if len(self._unanswered) >= MAX_PIPELINED:
             # those before it are answered, and then the connection is closed
             self._note("pipelined")
             self._deaf = True
-            super().shutdown()
+            self._end_after_answers()
             return
-        super().on_headers_complete()
+        version = self._parser.get_http_version()
+        exchange = self._newest = Exchange(
+            self,
+            self._app,
+            self._scope(version),
+            keep_alive=version != "1.0" and self._parser.should_keep_alive(),
+            expects_continue=self._expects_continue,
+        )
         self._progress = self._headed = self._used = True
-        self._unanswered += 1
+        self._unanswered.append(exchange)
+        if len(self._unanswered) == 1:
+            self._start(exchange)
+        else:
+            self._pause_reading()
+
+    def _scope(self, version: str) -> Scope:
+        path, query = _split(self._url)
+        text = path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": ASGI,
+            "http_version": version,
+            "server": self._server,
+            "client": self._client,
+            "scheme": "http",
+            "root_path": "",
+            "headers": self._headers,
+            "method": self._parser.get_method().decode("ascii"),
+            "path": unquote(text) if "%" in text else text,
+            "raw_path": path,
+            "query_string": query,
+        }
+
+    def _start(self, exchange: Exchange) -> None:
+        task = self._loop.create_task(exchange.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def on_chunk_header(self) -> None:
         if not self._unanswered and not self._deaf:
@@ -182,44 +280,76 @@ class LimitedProtocol(HttpToolsProtocol):
             self._linger()
 
     def on_body(self, body: bytes) -> None:
-        if not self._deaf:
+        if not self._deaf and self._newest is not None:
             self._progress = True
-            super().on_body(body)
+            if not self._newest.add_body(body):
+                self._pause_reading()
 
     def on_message_complete(self) -> None:
-        if not self._deaf:
+        if not self._deaf and self._newest is not None:
             self._progress = True
             self._begun = self._headed = False
-            super().on_message_complete()
+            self._newest.end_body()
 
-    def on_response_complete(self) -> None:
-        self._unanswered -= 1
-        super().on_response_complete()
+    def end_exchange(self, exchange: Exchange) -> None:
+        """The answer is written: go on with the next request, or end the connection."""
+        if self._unanswered and self._unanswered[0] is exchange:
+            self._unanswered.popleft()
+        if not exchange.keep_alive:
+            self.transport.close()
         if self.transport.is_closing():
             # it ends when the peer has read everything
             self._move("stalled")
-        else:
-            self._settle()
+            return
+        if self._unanswered:
+            self._start(self._unanswered[0])
+        if len(self._unanswered) <= 1:
+            self.read_on()
+        self._settle()
+
+    def read_on(self) -> None:
+        """Read the connection again, if it was paused, and no other request waits on it."""
+        if self._read_paused and len(self._unanswered) <= 1:
+            self._read_paused = False
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
 
     def pause_writing(self) -> None:
-        self._write_paused = True
-        super().pause_writing()
+        self.write_paused = True
         self._settle()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
-        super().resume_writing()
+        self._wake_writers()
         self._settle()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "malformed")
+    def _wake_writers(self) -> None:
+        self.write_paused = False
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    async def drain(self) -> None:
+        """Wait until the peer has read enough of what was written."""
+        while self.write_paused:
+            if self._writable is None or self._writable.done():
+                self._writable = self._loop.create_future()
+            await asyncio.shield(self._writable)
 
     def shutdown(self) -> None:
         """The server stops: a peer that was refused has had its answer."""
         if self._place is not None and self._place.phase == "lingering":
             self.transport.abort()
         else:
-            super().shutdown()
+            self._end_after_answers()
+
+    def _end_after_answers(self) -> None:
+        if self._unanswered:
+            self._unanswered[-1].keep_alive = False
+        else:
+            self.transport.close()
 
     def expire(self, phase: Phase) -> None:
         """The connection took too long for this phase."""
@@ -251,12 +381,12 @@ class LimitedProtocol(HttpToolsProtocol):
         """Read no more, and answer the request that is being read."""
         self._note(reason)
         self._deaf = True
-        if self._unanswered > self._headed:
+        if len(self._unanswered) > self._headed:
             # the answers to earlier requests come first, so this one gets none
-            super().shutdown()
+            self._end_after_answers()
             return
-        if self._headed:
-            if self.cycle.response_started:
+        if self._headed and self._newest is not None:
+            if self._newest.started:
                 self.transport.abort()
                 return
             self._end_body(TEXTS[status])
@@ -271,23 +401,22 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _end_body(self, reason: str) -> None:
         """Let the application, which waits for the body or is about to answer, know that the peer has gone, and why."""
-        scope: Any = self.scope
-        scope[CLOSED] = reason
-        self.cycle.disconnected = True
-        self.cycle.message_event.set()
+        if self._newest is not None:
+            self._newest.scope[CLOSED] = reason
+            self._newest.disconnect()
 
     def _write_answer(self, status: int) -> None:
         headers, body = _answer(status)
-        lines = b"".join(b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *headers))
-        self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (status, HTTPStatus(status).phrase.encode(), lines, body))
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.transport.write(b"".join((status_line(status), self.date, lines, b"\r\n", body)))
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
         if self._discarded > MAX_DISCARDED:
             self.transport.abort()
 
-    def _without_webhooks(self, app: Any) -> Any:
-        async def reserved(scope: Any, receive: Any, send: Any) -> None:
+    def _without_webhooks(self, app: App) -> App:
+        async def reserved(scope: Scope, receive: Any, send: Any) -> None:
             if scope["type"] == "http" and scope["path"].startswith(PREFIX):
                 self._note("connections")
                 headers, body = _answer(503)
@@ -299,9 +428,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return reserved
 
     def _settle(self) -> None:
-        if self._write_paused:
+        if self.write_paused:
             self._move("stalled")
-        elif self._unanswered > self._headed:
+        elif len(self._unanswered) > self._headed:
             self._move("busy")
         elif self._headed:
             self._move("body")
@@ -311,14 +440,27 @@ class LimitedProtocol(HttpToolsProtocol):
     def _move(self, phase: Phase) -> None:
         place = self._place
         if place is not None and place.phase != phase and place.phase != "lingering":
-            self._table.move(place, phase, self.loop.time())
+            self._table.move(place, phase, self._loop.time())
 
     def _note(self, reason: RefusedFor) -> None:
-        self._refused.note(reason, self._address, self.loop.time())
+        self._refused.note(reason, self._peer, self._loop.time())
 
     @property
-    def _address(self) -> str:
-        return self.client[0] if self.client else ""
+    def _peer(self) -> str:
+        return self._client[0] if self._client else ""
+
+
+def _split(url: bytes) -> tuple[bytes, bytes]:
+    """The path and the query of a request's target."""
+    if url.startswith(b"/"):
+        path, _, query = url.partition(b"#")[0].partition(b"?")
+        return path, query
+    parsed = httptools.parse_url(url)
+    return parsed.path or b"/", parsed.query or b""
+
+
+def _address(found: Any) -> tuple[str, int] | None:
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) and len(found) >= 2 else None
 
 
 def _answer(status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:

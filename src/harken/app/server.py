@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
-import uvicorn
 
 from harken.app.connection_limits import LOOPBACK as LOOPBACK_NETWORKS
 from harken.app.connection_limits import Limits
 from harken.app.descriptors import KEPT, WANTED, raise_descriptors
-from harken.app.http_protocol import Connections, LimitedProtocol
+from harken.app.http_exchange import App, Scope
+from harken.app.http_protocol import Connections, HttpConnection
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
+from harken.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from harken.config.settings import Server
@@ -35,11 +33,10 @@ __all__ = [
     "not_found",
 ]
 
-Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
-
 log = structlog.get_logger("harken.app")
 
+BACKLOG = 1_024
+STOP_SECONDS = 5.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -84,7 +81,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         fix = "Stop what listens there, or choose another with --port (0 takes any)"
         raise Misconfigured(f"cannot listen on {host}:{port} ({error.strerror})", fix=fix) from None
-    listener.listen(1024)
+    listener.listen(BACKLOG)
     return listener
 
 
@@ -110,70 +107,63 @@ def limits_of(server: Server) -> Limits:
     return fitting
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
-        super().__init__(config)
-        self._connections = connections
-        self.stopping = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do not handle signals: the application does, and stops its parts in order."""
-        yield
-
-    async def main_loop(self) -> None:
-        """Renew the date header once a second, and end what takes too long; uvicorn's loop wakes up ten times."""
-        while not await self.on_tick(0):
-            self._connections.close_overdue(asyncio.get_running_loop().time())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), self._connections.table.limits.round_seconds)
-
-
 class Listener:
     """Serves one application on one socket. `connections` may be shared by several; `of_api` may use its reserve."""
 
     def __init__(
         self, app: App, sock: socket.socket, connections: Connections | None = None, *, of_api: bool = False
     ) -> None:
-        connections = connections or Connections()
-        protocol: Any = partial(LimitedProtocol, connections, of_api=of_api)
-        config = uvicorn.Config(
-            app,
-            http=protocol,
-            ws="none",
-            loop="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            # strangers can cause any number of its warnings; what is refused is counted and logged by us
-            log_level="error",
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=math.ceil(connections.table.limits.idle_seconds),
-            timeout_graceful_shutdown=5,
-            backlog=1024,
-        )
-        self._server = _Server(config, connections)
+        self._app = app
         self._socket = sock
-        self._serving: asyncio.Task[None] | None = None
+        self._connections = connections or Connections()
+        self._of_api = of_api
+        self._open: set[HttpConnection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._rounds: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
 
     async def start(self) -> None:
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="listener")
-        while not self._server.started:
-            if self._serving.done():
-                self._serving.result()
-            await asyncio.sleep(0.005)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, sock=self._socket, backlog=BACKLOG)
+        self._rounds = asyncio.create_task(self._keep_time(), name="listener")
+
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self._app, self._connections, self._open, self._tasks, of_api=self._of_api)
+
+    async def _keep_time(self) -> None:
+        """Renew the date of answers, and end what takes too long."""
+        loop, seconds = asyncio.get_running_loop(), self._connections.table.limits.round_seconds
+        while True:
+            self._connections.renew_date()
+            self._connections.close_overdue(loop.time())
+            await asyncio.sleep(seconds)
 
     async def stop(self) -> None:
-        self._server.should_exit = True
-        self._server.stopping.set()
-        if self._serving is not None:
-            await self._serving
+        """Take no more connections. Answers that are being made get a few seconds to come to their end."""
+        if self._server is not None:
+            self._server.close()
+            for connection in list(self._open):
+                connection.shutdown()
+            await self._finish(STOP_SECONDS)
+            for task in self._tasks:
+                task.cancel()
+            for connection in list(self._open):
+                connection.transport.abort()
+            await self._finish(STOP_SECONDS)
+        if self._rounds is not None:
+            await cancel_and_wait([self._rounds])
         self._socket.close()
+
+    async def _finish(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        # a connection closes when its peer has read everything
+        while (self._tasks or self._open) and loop.time() < end:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.005)
 
 
 def listeners(

@@ -27,7 +27,6 @@ NEEDED = (
     "harken.services.json",
     "harken.services.webhook",
     "aiohttp",
-    "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )
 
