@@ -131,7 +131,7 @@ def test_init_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "harken.yaml").write_text("# mine\n")
     assert run(["init", str(tmp_path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["written"] for row in rows] == [False, True, True, True, True]
+    assert [row["written"] for row in rows] == [False, True, True, True, True, True]
     assert (tmp_path / "harken.yaml").read_text() == "# mine\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from harken.backends.transfer import bare_url
 from harken.backoff import doubling, retry
@@ -23,8 +23,10 @@ from harken.store.transfer import StoreTransfer
 __all__ = [
     "KEY",
     "OpenedStore",
+    "StoreInMemory",
     "compact_file",
     "copy_between",
+    "open_in_memory",
     "open_store",
     "opened_store",
     "rekey_store",
@@ -52,6 +54,14 @@ class OpenedStore:
     shared: bool
     connect: Callable[[], Awaitable[Sequence[str]]]
     listen: Callable[[Callable[[], object], Callable[[], object]], None]
+
+
+class StoreInMemory(Store, Protocol):
+    """A store without a file. `image` is all that was committed to it; `abandon` ends it, as a kill does."""
+
+    def image(self) -> bytes: ...
+
+    def abandon(self) -> None: ...
 
 
 def opened_store(store: Store) -> OpenedStore:
@@ -186,3 +196,10 @@ def _same(one: str, other: str) -> bool:
     if is_url(one) or is_url(other):
         return one == other
     return _file(one).resolve() == _file(other).resolve()
+
+
+def open_in_memory(clock: Clock, image: bytes = b"") -> StoreInMemory:
+    """A store without a file, for virtual time; `image` is what another one had."""
+    from harken.backends.sqlite import SqliteStore
+
+    return SqliteStore.in_memory(clock, image)

@@ -55,6 +55,30 @@ steps:
     set: {text: "{{.trigger.event.text}}"}
 """
 
+CASES = """\
+# Run these with: harken test. Time is virtual, and nothing outside is called.
+environment:
+  INBOX_KEY: a-key-for-tests-only
+
+cases:
+  - name: hello runs every ten seconds
+    trigger: hello
+    for: 35s
+    expect:
+      runs: 3
+
+  - name: what is sent to the inbox is noted
+    given:
+      - event: {text: hello}
+        trigger: inbox
+    expect:
+      runs:
+        - workflow: inbox
+          status: done
+          steps:
+            note: {output: {text: hello}}
+"""
+
 GITIGNORE = """\
 # secrets, and the state of Harken: neither belongs into a repository
 .env
@@ -70,6 +94,7 @@ FILES = {
     "harken.yaml": MAIN,
     "workflows/hello.yaml": HELLO,
     "workflows/webhook.yaml": WEBHOOK,
+    "tests/workflows.yaml": CASES,
     ".env": ENVIRONMENT,
     ".gitignore": GITIGNORE,
 }
@@ -81,8 +106,8 @@ _PRIVATE = ".env"
 def init_command(session: Session, directory: str | None) -> None:
     """Write a configuration that works without any account.
 
-    The files are harken.yaml, two workflows (a schedule and a webhook), .env with the webhook's key, and .gitignore;
-    what is there already stays as it is.
+    The files are harken.yaml, two workflows (a schedule and a webhook), tests of both, .env with the webhook's key,
+    and .gitignore; what is there already stays as it is.
     """
     home = Path(directory).expanduser() if directory else session.directory
     rows = [{"file": str(home / name), "written": _write(home / name, text)} for name, text in FILES.items()]

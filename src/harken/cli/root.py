@@ -63,6 +63,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "explain": ("harken.cli.triggers", "Say why something did or did not start a run."),
         "diff": ("harken.cli.status", "Show what the changed configuration would do."),
         "reload": ("harken.cli.status", "Apply the changed configuration."),
+        "test": ("harken.cli.test", "Run the test cases of your workflows on virtual time."),
         "new": ("harken.cli.new", "Begin a service of your own."),
         "import": ("harken.cli.imports", "Take over what was written for another program."),
     },

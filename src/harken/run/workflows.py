@@ -10,7 +10,7 @@ import msgspec
 
 from harken.errors import Misconfigured, NotFound
 from harken.run.compiler import Actions, Compiler, parse_inputs
-from harken.run.plan import Plan, Problem
+from harken.run.plan import Plan, Problem, StepKind
 from harken.run.steps import KINDS
 from harken.runs import Workflow
 from harken.store import Registry
@@ -31,9 +31,9 @@ def check_workflow(definition: Any, *, actions: Actions | None = None) -> list[P
     return compiler.problems
 
 
-def compile_workflow(workflow: Workflow) -> Plan:
+def compile_workflow(workflow: Workflow, kinds: Mapping[str, StepKind] = KINDS) -> Plan:
     """Return the plan; raises Misconfigured with the first problem and the number of others."""
-    compiler = Compiler(KINDS, None)
+    compiler = Compiler(kinds, None)
     plan, problems = _compile(workflow, compiler), compiler.problems
     if problems:
         first = problems[0]
@@ -77,13 +77,19 @@ def _outputs(compiler: Compiler, given: Any) -> dict[str, Any]:
 class WorkflowCache:
     """Compiled workflows by revision. A revision never changes; the least recently used plans are dropped.
 
-    `reveal` replaces references to secrets in a definition from the store by their values.
+    `reveal` replaces references to secrets in a definition from the store by their values. `kinds` are those of steps.
     """
 
     def __init__(
-        self, store: Registry, *, size: int = 1_000, reveal: Callable[[Any], Any] = lambda definition: definition
+        self,
+        store: Registry,
+        *,
+        size: int = 1_000,
+        reveal: Callable[[Any], Any] = lambda definition: definition,
+        kinds: Mapping[str, StepKind] = KINDS,
     ) -> None:
         self._store = store
+        self._kinds = kinds
         self._reveal = reveal
         self._size = size
         self._plans: OrderedDict[str, Plan] = OrderedDict()
@@ -98,7 +104,7 @@ class WorkflowCache:
 
     def put(self, workflow: Workflow) -> Plan:
         """Compile and cache; raises Misconfigured."""
-        plan = self._plans[workflow.rev] = compile_workflow(workflow)
+        plan = self._plans[workflow.rev] = compile_workflow(workflow, self._kinds)
         while len(self._plans) > self._size:
             self._plans.popitem(last=False)
         return plan

@@ -17,7 +17,7 @@ from harken.errors import Garbled, NeedsAttention, NoConnection, RetryLater
 from harken.event import Event, Span
 from harken.source import Batch, Cursor
 
-__all__ = ["Change", "Fault", "Item", "View", "World", "WorldSource"]
+__all__ = ["Change", "Fault", "Item", "View", "World", "WorldSource", "suffer"]
 
 View: TypeAlias = Literal["listing", "since", "log", "forward"]
 """What the API offers: all current items; those changed since a time; a log of every change; or such a log that goes
@@ -135,7 +135,7 @@ class WorldSource:
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         await self.world.clock.sleep(self.world.latency)
-        await _suffer(self.world.fault(), self.world.clock)
+        await suffer(self.world.fault(), self.world.clock)
         batch = self._answer(cursor if isinstance(cursor, dict) else {}, since)
         self.served.append((self.world.clock.time(), batch))
         return batch
@@ -192,7 +192,8 @@ def _events(items: Sequence[Item]) -> list[Event]:
     return [item.event() for item in items]
 
 
-async def _suffer(fault: Fault | None, clock: Clock) -> None:
+async def suffer(fault: Fault | None, clock: Clock) -> None:
+    """Fail as the fault says, if there is one."""
     if fault is None:
         return
     if fault.kind == "timeout":

@@ -60,6 +60,17 @@ class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, Sqlite
                 raise
             return cls(database)
 
+    @classmethod
+    def in_memory(cls, clock: Clock, image: bytes = b"") -> Self:
+        """A store without a file, for virtual time: new, or with everything that `image` returned."""
+        database = Database.in_memory(clock, image)
+        release_orphans(database.tx)
+        return cls(database)
+
+    def image(self) -> bytes:
+        """What has been committed to a store in memory; another one can be opened from it."""
+        return self._database.tx.connection.serialize("main")
+
     @staticmethod
     async def rekey(path: str | Path, old: str, new: str) -> None:
         with opening(_file(path)):

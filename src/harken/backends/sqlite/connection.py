@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from harken.backends.sqlite.checkpoints import LOG_PAGES, Checkpoints
 from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
 from harken.backends.sqlite.encryption import encrypt
 from harken.backends.sqlite.errors import DAMAGED, reading, translate
-from harken.backends.sqlite.file_guard import FileGuard
+from harken.backends.sqlite.file_guard import FileGuard, NoFileGuard
 from harken.backends.sqlite.transaction import Transaction
 from harken.backends.sqlite.writer import Writer, save_log
 from harken.clock import Clock
@@ -51,6 +52,8 @@ READ_SECONDS = 10.0
 """A query that takes longer is interrupted."""
 
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
+
+MEMORY = ":memory:"
 
 WRAPPED_KEYS = f"SELECT value FROM documents WHERE kind='{SEAL}' AND name='{KEYS}'"
 
@@ -122,6 +125,16 @@ class Database:
         damage = Damage(lambda: is_whole(path), clock, inline=inline)
         writer = Writer(tx, guard, damage, checkpoints, inline=inline, limit=limit)
         return cls(path, tx, clock, writer, guard, damage, checkpoints, lock)
+
+    @classmethod
+    def in_memory(cls, clock: Clock, image: bytes) -> Database:
+        """Open a database in memory, inline, from an `image`; without one it is new."""
+        connection = apsw.Connection(MEMORY)
+        connection.deserialize("main", image or _new_image())
+        tx = Transaction(connection, PlainSeal(), clock)
+        guard, damage = NoFileGuard(), Damage(lambda: True, clock, inline=True)
+        writer = Writer(tx, guard, damage, None, inline=True)
+        return cls(Path(MEMORY), tx, clock, writer, guard, damage)
 
     @property
     def trouble(self) -> str:
@@ -227,6 +240,14 @@ def _open_for_writing(path: Path, clock: Clock, key: str) -> Transaction:
     except BaseException:
         connection.close(True)
         raise
+
+
+@cache
+def _new_image() -> bytes:
+    """A database with all tables and no rows, made once: that takes longer than a whole test case."""
+    with closing(apsw.Connection(MEMORY)) as connection:
+        migrate(connection)
+        return connection.serialize("main")
 
 
 class DatabaseUser:

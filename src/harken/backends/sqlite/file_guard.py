@@ -13,7 +13,7 @@ from pathlib import Path
 from harken.clock import Clock
 from harken.errors import StoreUnavailable
 
-__all__ = ["LOOK_SECONDS", "FileGuard", "LostFile"]
+__all__ = ["LOOK_SECONDS", "FileGuard", "LostFile", "NoFileGuard"]
 
 LOOK_SECONDS = 2.0
 """How old a look may be when a write is acknowledged."""
@@ -99,3 +99,19 @@ class FileGuard:
 
 def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
+
+
+class NoFileGuard(FileGuard):
+    """The guard of a database in memory, which has no file that could be lost."""
+
+    def __init__(self) -> None:
+        self.lost = None
+
+    def look_again(self) -> LostFile | None:
+        return None
+
+    def look_if_due(self) -> LostFile | None:
+        return None
+
+    def look(self) -> LostFile | None:
+        return None

@@ -1,0 +1,145 @@
+"""What goes on around the engine in one case, as a list of things that happen at their times.
+
+Times are seconds from the start of the case, so that any of them can be left out without moving the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from harken.testing import START
+from harken.testing.scripted import View
+
+__all__ = [
+    "ALIKE",
+    "START",
+    "Arrival",
+    "ClockJump",
+    "Crash",
+    "FaultKind",
+    "Happening",
+    "Lock",
+    "Restart",
+    "Script",
+    "Sleep",
+    "StandIn",
+    "Trouble",
+    "moment",
+]
+
+FaultKind: TypeAlias = Literal["rate_limited", "unavailable", "offline", "timeout", "forbidden", "malformed", "garbage"]
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """From `at` on, the source of the feed shows this occurrence; one with the same subject and state is a repeat.
+
+    `dated` is when it says that it happened; None for an undated one. `gone`: from then on a listing has it no more.
+    `feed` is the stored name of the feed.
+    """
+
+    at: float
+    feed: str
+    subject: str
+    type: str
+    data: Mapping[str, Any]
+    key: str = ""
+    state: str | None = None
+    dated: float | None = None
+    gone: float | None = None
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """For so many seconds every read of the feed fails in this way."""
+
+    at: float
+    feed: str
+    kind: FaultKind
+    seconds: float
+    retry_after: float | None = None
+
+
+class Crash(msgspec.Struct, frozen=True, kw_only=True):
+    """The process is killed at a store verb to come, and is away for `down` seconds.
+
+    `verb`: at one of this name; `skip`: so many pass before. `after`: it has taken effect, and nobody was told.
+    """
+
+    at: float
+    verb: str = ""
+    skip: int = 0
+    after: bool = False
+    down: float = 0.0
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """The store cannot write for so many verbs. `after`: they take effect, and their answers are lost."""
+
+    at: float
+    verbs: int = 1
+    verb: str = ""
+    after: bool = False
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """The process is stopped in order, and started again after `down` seconds."""
+
+    at: float
+    down: float = 0.0
+
+
+class Sleep(msgspec.Struct, frozen=True, kw_only=True):
+    """The lid of the laptop is closed for so long."""
+
+    at: float
+    seconds: float
+
+
+class ClockJump(msgspec.Struct, frozen=True, kw_only=True):
+    """Our clock is set forward or back; the time of the world outside goes on."""
+
+    at: float
+    seconds: float
+
+
+Happening: TypeAlias = Arrival | Trouble | Crash | Lock | Restart | Sleep | ClockJump
+
+
+class StandIn(msgspec.Struct, frozen=True, kw_only=True):
+    """How the stand-in of a polled source shows its items: see `harken.testing.scripted.View`."""
+
+    view: View = "log"
+    page_size: int = 100
+
+
+ALIKE = StandIn()
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides how a case goes. `seconds`: how long it lasts at least; then all work is finished.
+
+    `baselined`: each feed is read once before anything happens, so that whatever comes is new.
+    """
+
+    items: tuple[Happening, ...] = ()
+    start: datetime = START
+    seconds: float = 0.0
+    stand_ins: Mapping[str, StandIn] = {}
+    seed: int = 0
+    baselined: bool = True
+
+    @property
+    def end(self) -> float:
+        """When the last thing has happened."""
+        return max([self.seconds, *(item.at for item in self.items)])
+
+    def of(self, feed: str) -> list[Arrival]:
+        return [item for item in self.items if isinstance(item, Arrival) and item.feed == feed]
+
+
+def moment(script: Script, seconds: float) -> datetime:
+    """The time that is so many seconds after the start."""
+    return datetime.fromtimestamp(script.start.timestamp() + seconds, UTC)
