@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from socket import gaierror
+from ssl import SSLError
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -168,7 +170,7 @@ class Client:
         try:
             connection.request(method, f"{parts.path.rstrip('/')}{path}", body, sent)
             return connection.getresponse()
-        except (ConnectionRefusedError, ConnectionResetError) as error:
+        except (ConnectionRefusedError, ConnectionResetError, gaierror, SSLError) as error:
             raise Unreachable(f"nobody answers at {self.url}", fix="Start a controller with: harken start") from error
         except TimeoutError as error:
             message = f"the controller at {self.url} did not answer within {self._patience:.0f} s"

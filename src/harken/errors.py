@@ -11,6 +11,7 @@ __all__ = [
     "ConnectionFault",
     "CursorExpired",
     "Deferred",
+    "Forbidden",
     "Garbled",
     "HarkenError",
     "KeyReused",
@@ -158,6 +159,12 @@ class Unauthorized(Refused):
     """The sender is not authenticated: a signature or key is missing, wrong or too old."""
 
     code = "unauthorized"
+
+
+class Forbidden(Refused):
+    """The caller is known, and may not do this."""
+
+    code = "forbidden"
 
 
 class Malformed(Refused):

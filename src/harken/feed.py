@@ -121,6 +121,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
     With `routes` each event names its workflow in the field `pipeline`; they have the revision of each workflow that
     may be named. The runs of such a trigger are `watched`: the store tells when one of them moved.
+    `owner` is whose it is: empty for what files define, which is the operator's.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     source: str = ""
     routes: Mapping[str, str] = {}
+    owner: str = ""
 
     @property
     def workflows(self) -> tuple[str, ...]:

@@ -64,11 +64,15 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants done. `rev` is the hash of name and definition; a run keeps the revision it began with."""
+    """What the user wants done. `rev` is the hash of name and definition; a run keeps the revision it began with.
+
+    Tokens that are limited to an owner may see and start it if they have the role `share_with` or more.
+    """
 
     name: str
     rev: str
     definition: Any
+    share_with: Literal["", "viewer", "operator"] = ""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,7 +64,7 @@ async def metrics() -> bytes:
 
 
 @asynccontextmanager
-async def serving(office: Office, *, requests_per_minute: int = 0) -> AsyncIterator[Served]:
+async def serving(office: Office, *, requests_per_minute: int = 0, local_token: str = "") -> AsyncIterator[Served]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     served = Served(office, listener.getsockname()[1])
@@ -75,6 +75,7 @@ async def serving(office: Office, *, requests_per_minute: int = 0) -> AsyncItera
         metrics=metrics,
         health=lambda: served.health,
         requests_per_minute=requests_per_minute,
+        local_token=local_token,
     )
     server = Listener(app, listener)
     await server.start()

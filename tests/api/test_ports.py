@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from harken.app import App
+from harken.app import App, open_offline
 from harken.app.application import Role, not_reading
+from harken.cli.client import find
 from harken.errors import Misconfigured
 from harken.operate.run_file import drop_run_file, write_run_file
 from tests.servers.ports import free_port
@@ -34,10 +36,28 @@ async def test_a_port_of_their_own_serves_webhooks_and_nothing_else(tmp_path: Pa
     assert gets == [200, 404]
 
 
-async def test_the_api_listens_on_loopback_alone(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match=r"does not listen on 0\.0\.0\.0.*webhook_host may be any address"):
-        async with App.start(tmp_path, host="0.0.0.0", port=0):
+@pytest.mark.parametrize(("settings", "host"), [("", "0.0.0.0"), ("server: {require_tokens: true}\n", "127.0.0.1")])
+async def test_where_tokens_are_needed_nothing_starts_without_one(tmp_path: Path, settings: str, host: str) -> None:
+    (tmp_path / "harken.yaml").write_text(settings)
+    with pytest.raises(Misconfigured, match=r"does not listen on .* without tokens.*harken tokens create"):
+        async with App.start(tmp_path, host=host, port=0):
             pass
+
+
+async def test_on_another_address_tokens_are_needed_and_commands_beside_the_store_have_one(tmp_path: Path) -> None:
+    (tmp_path / "harken.yaml").write_text("server: {hosts: [harken.internal]}\n")
+    async with open_offline(tmp_path, write=True) as offline:
+        token = (await offline.call("tokens.create", name="laptop", role="viewer"))["token"]
+    async with App.start(tmp_path, host="0.0.0.0", port=0) as app, aiohttp.ClientSession() as session:
+        url = f"{app.url}/api/triggers"
+        sent: list[dict[str, str]] = [{}, {"Authorization": f"Bearer {token}"}]
+        sent += [{**sent[1], "Host": "harken.internal"}, {**sent[1], "Host": "other.internal"}]
+        statuses = [(await session.get(url, headers=headers)).status for headers in sent]
+        beside = await asyncio.to_thread(find, tmp_path)
+        assert beside is not None
+        answer = await asyncio.to_thread(beside.call, "triggers.list", {})
+    assert statuses == [401, 200, 200, 421]
+    assert answer["items"] == []
 
 
 def test_the_run_file_says_who_and_where_and_goes_with_its_process(tmp_path: Path) -> None:

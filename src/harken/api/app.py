@@ -17,6 +17,7 @@ from starlette.routing import Route as Routed
 from starlette.types import ASGIApp
 
 from harken.api import errors
+from harken.api.authentication import Authentication, is_known, operator_of, session_routes
 from harken.api.errors import problem, problem_of
 from harken.api.origin_guard import SAFE, Guard
 from harken.api.params import TooLarge, read_params
@@ -25,6 +26,7 @@ from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate import Operator
+from harken.operate.permissions import METRICS, TAIL
 
 __all__ = ["build", "build_waiting"]
 
@@ -44,24 +46,27 @@ def build(
     mcp: ASGIApp | None = None,
     home: ASGIApp | None = None,
     requests_per_minute: int = 0,
+    local_token: str = "",
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
     Without `metrics` there is no such page; `mcp` is the MCP endpoint and `home` the page at /, behind the same guard.
     A caller may ask `requests_per_minute` under /api, or without limit if that is 0.
+    With `local_token` nobody is the operator without it, and everybody needs a token.
     """
     routes = [
         *([Routed("/", home, methods=["GET"])] if home else []),
         Routed("/health", _health(health), methods=["GET"]),
         Routed("/health/ready", _ready(health), methods=["GET"]),
-        *([Routed("/metrics", _metrics(metrics), methods=["GET"])] if metrics else []),
         Routed("/api/openapi.json", _openapi, methods=["GET"]),
+        *([Routed("/metrics", _metrics(operator, metrics), methods=["GET"])] if metrics else []),
+        *session_routes(operator),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
     ]
-    inner = RequestRate(_starlette(routes), requests_per_minute, time.monotonic)
-    return RequestIds(Guard(inner, hosts))
+    known = Authentication(_starlette(routes), operator, local_token)
+    return RequestIds(Guard(RequestRate(known, requests_per_minute, time.monotonic), hosts))
 
 
 def _starlette(routes: Sequence[Routed]) -> Starlette:
@@ -94,7 +99,7 @@ def _wait(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
 def _endpoint(operator: Operator, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         params = await read_params(route, request)
-        answer = await operator.call(route.operation, **params)
+        answer = await operator_of(operator, request).call(route.operation, **params)
         body = operator.discreet(msgspec.json.encode(answer))
         headers = _headers(route, request, params, answer, body)
         if request.method in SAFE and headers.get("etag", "") in _tags(request.headers.get("if-none-match", "")):
@@ -131,7 +136,8 @@ async def _openapi(request: Request) -> Response:
 
 def _health(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return _json(health())
+        found = health()
+        return _json(found if is_known(request) else {"status": found["status"]})
 
     return endpoint
 
@@ -140,13 +146,15 @@ def _ready(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         found = health()
         waiting = [part for part in found["subsystems"] if part["state"] not in ("up", "disabled")]
-        return _json({"ready": not waiting, "waiting": waiting}, 503 if waiting else 200)
+        shown = {"waiting": waiting} if is_known(request) else {}
+        return _json({"ready": not waiting, **shown}, 503 if waiting else 200)
 
     return endpoint
 
 
-def _metrics(metrics: Callable[[], Awaitable[bytes]]) -> Endpoint:
+def _metrics(operator: Operator, metrics: Callable[[], Awaitable[bytes]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
+        operator_of(operator, request).require(METRICS)
         return Response(await metrics(), headers={"content-type": METRICS_TYPE})
 
     return endpoint
@@ -157,7 +165,10 @@ def _tail(operator: Operator) -> Endpoint:
         after = request.headers.get("last-event-id") or request.query_params.get("after")
         if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 19):
             raise Malformed("Last-Event-ID must be the id of an event")
-        stream = _sse(operator, None if after is None else int(after))
+        caller = operator_of(operator, request)
+        # here and not in the stream, which answers 200 before it begins
+        caller.require(TAIL)
+        stream = _sse(caller, None if after is None else int(after))
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
     return endpoint

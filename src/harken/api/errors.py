@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from harken.errors import (
     CursorExpired,
+    Forbidden,
     HarkenError,
     KeyReused,
     LeaseLost,
@@ -51,6 +52,7 @@ _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
     (TooManyRequests, 429),
     (Malformed, 400),
     (Unauthorized, 401),
+    (Forbidden, 403),
     (Misconfigured, 422),
     (Refused, 409),
     (LeaseLost, 409),
@@ -111,8 +113,9 @@ def is_admin(path: str) -> bool:
 
 
 def error_of(found: HarkenError) -> Response:
-    """The status under /admin: 404 not found, 503 may work later, 400 anything else."""
-    status = 404 if isinstance(found, NotFound) else 503 if isinstance(found, RetryLater) else 400
+    """The status under /admin: 401 and 403 as everywhere, 404 not found, 503 may work later, 400 anything else."""
+    own = isinstance(found, (NotFound, RetryLater, Unauthorized, Forbidden))
+    status = status_of(found) if own else 400
     return error(status, found.message, found.fix, code=found.code, headers=retry_after(found))
 
 

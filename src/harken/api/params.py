@@ -13,7 +13,7 @@ from harken.api.routes import Param, Route
 from harken.errors import Malformed
 from harken.suggest import suggest_fix
 
-__all__ = ["BODY_LIMIT", "TooLarge", "read_params"]
+__all__ = ["BODY_LIMIT", "TooLarge", "read_object", "read_params"]
 
 BODY_LIMIT = 1 << 20
 PAGE = 50
@@ -41,7 +41,7 @@ class TooLarge(Malformed):
 async def read_params(route: Route, request: Request) -> dict[str, Any]:
     """The operation's parameters from path, query and body."""
     given: dict[str, Any] = dict(request.path_params)
-    beside = _query(request) if route.in_query else await _body(request)
+    beside = _query(request) if route.in_query else await read_object(request)
     if not route.in_query:
         _refuse_query(request)
     for name, value in beside.items():
@@ -82,7 +82,8 @@ def _query(request: Request) -> dict[str, Any]:
     return found
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body as a JSON object, empty if there is none."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > BODY_LIMIT:
         raise TooLarge(f"the body is larger than {BODY_LIMIT} bytes")

@@ -156,6 +156,17 @@ _TABLE = (
     _post("integrations.renew", "/api/integrations/{name}/renew", name="text"),
     _get("models.list", "/api/models"),
     _post("models.test", "/api/models/test", name="text"),
+    _list("tokens.list", "/api/tokens"),
+    Route(
+        operation="tokens.create", method="POST", path="/api/tokens", creates=True,
+        params={
+            "name": "text", "role": "text", "owner": "text", "operations": "texts", "triggers": "texts",
+            "expires": "text",
+        },
+    ),
+    _post("tokens.revoke", "/api/tokens/{id}/revoke", id="text"),
+    _post("tokens.rotate", "/api/tokens/{id}/rotate", id="text", keep="duration", expires="text"),
+    _list("audit.list", "/api/audit", who="text", did="text", what="text", since="since"),
 )  # fmt: skip
 
 ROUTES: Mapping[str, Route] = {route.operation: route for route in _TABLE}

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 __all__ = [
     "ANSWERS",
+    "AuditEntry",
     "Check",
     "DeadLetter",
     "Doctor",
@@ -20,6 +21,7 @@ __all__ = [
     "FieldProblem",
     "Finding",
     "Integration",
+    "NewToken",
     "Problem",
     "Replayed",
     "Run",
@@ -28,6 +30,7 @@ __all__ = [
     "StartedRun",
     "Status",
     "Step",
+    "Token",
     "Trigger",
     "TriggerDetail",
     "Verdict",
@@ -316,6 +319,35 @@ class Status(TypedDict, total=False):
     controller: dict[str, Any]
 
 
+class Token(TypedDict):
+    """A token without its secret. `earlier_until`: how long the secret before the last rotation works."""
+
+    id: str
+    name: str
+    role: Literal["viewer", "operator", "admin"]
+    owner: str
+    operations: list[str]
+    triggers: list[str]
+    status: Literal["valid", "expired", "revoked"]
+    created_at: Time
+    expires_at: Time | None
+    earlier_until: Time | None
+
+
+class NewToken(Token):
+    """`token` is shown here and never again."""
+
+    token: str
+
+
+class AuditEntry(TypedDict):
+    at: Time
+    who: str
+    did: str
+    what: str
+    detail: dict[str, Any]
+
+
 ANSWERS: Mapping[str, Any] = {
     "status": Status,
     "doctor": Doctor,
@@ -340,5 +372,10 @@ ANSWERS: Mapping[str, Any] = {
     "workflows.run": StartedRun,
     "integrations.list": Integration,
     "webhooks.list": Webhook,
+    "tokens.list": Token,
+    "tokens.create": NewToken,
+    "tokens.rotate": NewToken,
+    "tokens.revoke": Token,
+    "audit.list": AuditEntry,
 }
 """What an operation answers, of a list what its items are; those that are not here answer some object."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -26,8 +27,10 @@ from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.fleet import READERS
 from harken.operate.run_file import drop_run_file, run_file, write_run_file
+from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
 from harken.services import registry
+from harken.store import Store
 from harken.store.transfer import refuse_marked
 from harken.tasks import cancel_and_wait
 from harken.tickets.settings import feed_name, tracker_of
@@ -90,6 +93,7 @@ class App:
         self.say: Callable[[str], None] = lambda line: None
         self._on_wait: Callable[[str], None] = lambda line: None
         self._home: Asgi | None = None
+        self._local_token = ""
         self.ended = asyncio.Event()
 
     @classmethod
@@ -129,8 +133,13 @@ class App:
             for line in lines:
                 say(line)
             await wait_for_store(opened, clock, waiting.note, lambda: refuse_marked(opened.store))
+            local_token = secrets.token_urlsafe(32) if needs_tokens(loaded, waiting.host) else ""
+            if local_token:
+                await wait_for_store(
+                    opened, clock, waiting.note, lambda: refuse_without_tokens(opened.store, clock, waiting.host)
+                )
             app = cls(loaded, opened, clock, role, timings)
-            app.say, app._home = say, home
+            app.say, app._home, app._local_token = say, home, local_token
             stack.push_async_callback(app.stop)
             await app._start(waiting)
             yield app
@@ -230,7 +239,7 @@ class App:
         self._on_wait = self.say
         if self.opened.shared:
             self._join_fleet()
-        write_run_file(self._run_file, self.url, shared=self.opened.shared)
+        write_run_file(self._run_file, self.url, shared=self.opened.shared, token=self._local_token)
 
     async def begin(self) -> None:
         """Start to read, match and run, without listening for requests; `stop` ends it."""
@@ -333,6 +342,7 @@ class App:
             mcp=mcp,
             home=self._home,
             requests_per_minute=self.loaded.settings.server.requests_per_minute,
+            local_token=self._local_token,
         )
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else not_found
         self._listeners = await waiting.hand_over(api, webhooks)
@@ -385,7 +395,20 @@ def _bind(loaded: Loaded, host: str | None, port: int | None, clock: Clock, say:
     server = loaded.settings.server
     host = host or server.host
     sockets = bind_all(server, host, server.port if port is None else port)
-    return StoreWait(host, sockets, clock, say, Connections(limits_of(server)))
+    return StoreWait(host, sockets, clock, say, Connections(limits_of(server)), server.hosts)
+
+
+def needs_tokens(loaded: Loaded, host: str) -> bool:
+    """Whether whoever reaches the API has to have a token."""
+    from harken.app.server import is_loopback
+
+    return loaded.settings.server.require_tokens or not is_loopback(host)
+
+
+async def refuse_without_tokens(store: Store, clock: Clock, host: str) -> None:
+    """Raise Misconfigured when the API would need tokens and there are none."""
+    if not await has_tokens(store, clock):
+        raise Misconfigured(f"the API does not listen on {host} without tokens", fix=HOW_TO_MAKE)
 
 
 def refuse_blocking(loaded: Loaded) -> None:

@@ -62,9 +62,6 @@ async def not_found(scope: Scope, receive: Any, send: Any) -> None:
 
 def bind_all(server: Server, host: str, port: int) -> list[socket.socket]:
     """Bind the socket of the API, and a second one if the webhooks have a port of their own."""
-    if not is_loopback(host):
-        fix = "Leave server.host at 127.0.0.1; server.webhook_host may be any address"
-        raise Misconfigured(f"the API has no tokens yet, so it does not listen on {host}", fix=fix)
     sockets = [bind(host, port)]
     if server.webhook_port is not None:
         sockets.append(bind(server.webhook_host or host, server.webhook_port))

@@ -18,10 +18,15 @@ from harken.clock import Clock
 __all__ = ["StoreWait"]
 
 SILENT_SECONDS = 2.0
+_NEAR = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+"""Where commands on this machine reach a listener that has no address of its own."""
 
 
 class StoreWait:
-    """Has the bound sockets until `hand_over`. It listens from the first `note` on; a start without one never waits."""
+    """Has the bound sockets until `hand_over`. It listens from the first `note` on; a start without one never waits.
+
+    `names` are further Host headers that it answers to.
+    """
 
     def __init__(
         self,
@@ -30,10 +35,13 @@ class StoreWait:
         clock: Clock,
         say: Callable[[str], None],
         connections: Connections | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         port = int(sockets[0].getsockname()[1])
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self.hosts = hosts_of(host, port)
+        near = _NEAR.get(host, host)
+        self.url = f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+        self.host = host
+        self.hosts = hosts_of(host, port, names)
         self.connections = connections or Connections()
         self._sockets = sockets
         self._health = Health(clock)

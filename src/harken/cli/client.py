@@ -9,23 +9,27 @@ from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from harken.client import Client, Unreachable
-from harken.errors import Refused
+from harken.errors import Misconfigured, Refused
 
-__all__ = ["ControllerClient", "Unreachable", "find"]
+__all__ = ["ControllerClient", "Unreachable", "find", "remote"]
 
 RECONNECT_SECONDS = 1.0
+TOKEN, TOKEN_FILE = "HARKEN_TOKEN", "HARKEN_TOKEN_FILE"
 
 
 class ControllerClient(Client):
+    """A controller of this machine, or with the pid 0 one elsewhere."""
+
     def __init__(self, *, pid: int, url: str, token: str = "") -> None:
         super().__init__(url, token=token)
         self.pid = pid
 
     def follow(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """Events as they are committed, over every reconnect, until the controller is gone."""
-        while is_alive(self.pid):
+        while self.pid == 0 or is_alive(self.pid):
             try:
                 for event in self.tail(after):
                     after = event["id"]
@@ -42,12 +46,32 @@ def find(directory: Path) -> ControllerClient | None:
     path = run_file_of(directory)
     try:
         written = json.loads(path.read_text())
-        controller = ControllerClient(pid=int(written["pid"]), url=str(written["url"]))
+        controller = ControllerClient(
+            pid=int(written["pid"]), url=str(written["url"]), token=str(written.get("token", ""))
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise Refused(f"{path} is damaged", fix="Delete it if no controller is running") from error
     return controller if is_alive(controller.pid) else None
+
+
+def remote(url: str) -> ControllerClient:
+    """The controller at this URL, with the token of HARKEN_TOKEN or of a file that nobody else can read."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Misconfigured("this is not the URL of a controller", fix="Write it like https://harken.example.com")
+    return ControllerClient(pid=0, url=url, token=_own_token())
+
+
+def _own_token() -> str:
+    if token := os.environ.get(TOKEN, "").strip():
+        return token
+    from harken.private_files import read_private
+
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    path = Path(os.environ.get(TOKEN_FILE) or settings / "harken" / "token").expanduser()
+    return (read_private(path) or b"").decode("utf-8", "replace").strip()
 
 
 def is_alive(pid: int) -> bool:

@@ -89,6 +89,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "store": ("harken.cli.store", "Check, compact, back up, restore and rekey the store."),
         "service": ("harken.cli.service", "Start with the machine: systemd or launchd."),
         "controller": ("harken.cli.start", "Start, stop or ask after the controller."),
+        "tokens": ("harken.cli.tokens", "Make, list, rotate and revoke tokens for calls from elsewhere."),
+        "audit": ("harken.cli.tokens", "See who did what."),
     },
 }
 
@@ -102,8 +104,11 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 @click.option(
     "--config", "config_dir", metavar="DIR", envvar="HARKEN_CONFIG", help="The configuration directory. [default: .]"
 )
+@click.option(
+    "--url", metavar="URL", envvar="HARKEN_URL", help="Ask the controller there, with the token in HARKEN_TOKEN."
+)
 @click.version_option(__version__, prog_name="harken", message="%(prog)s %(version)s")
-def root(config_dir: str | None) -> None:
+def root(config_dir: str | None, url: str | None) -> None:
     """Watch the services you use and start workflows when something happens there."""
 
 

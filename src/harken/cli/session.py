@@ -25,12 +25,19 @@ __all__ = ["Session", "command", "keep_quiet"]
 class Session:
     directory: Path
     as_json: bool = False
+    url: str = ""
 
     def controller(self) -> ControllerClient | None:
-        """The controller that runs for this configuration, if one does."""
-        from harken.cli.client import find
+        """The controller at the URL that was given, or the one that runs for this configuration, if one does."""
+        from harken.cli.client import find, remote
 
-        return find(self.directory)
+        return remote(self.url) if self.url else find(self.directory)
+
+    def local_controller(self) -> ControllerClient:
+        """The controller on this machine; raises Refused where one elsewhere was named."""
+        if self.url:
+            raise Refused("this works only where the controller runs", fix="Leave --url and HARKEN_URL away")
+        return self.needs_controller()
 
     def needs_controller(self) -> ControllerClient:
         found = self.controller()
@@ -50,7 +57,8 @@ class Session:
                 return controller.call(operation, given)
             except Unreachable:
                 # it went between our look and our question, or left its file behind
-                pass
+                if self.url:
+                    raise
         return asyncio.run(self._offline(operation, given))
 
     async def _offline(self, operation: str, params: dict[str, Any]) -> Any:
@@ -85,8 +93,9 @@ def command(
     def make(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def invoke(config_dir: str | None, as_json: bool = False, **params: Any) -> Any:
-            above = click.get_current_context().find_root().params.get("config_dir")
-            session = Session(directory=Path(config_dir or above or ".").expanduser(), as_json=as_json)
+            above = click.get_current_context().find_root().params
+            directory = Path(config_dir or above.get("config_dir") or ".").expanduser()
+            session = Session(directory=directory, as_json=as_json, url=above.get("url") or "")
             with environment_of(session.directory):
                 return function(session, **params)
 

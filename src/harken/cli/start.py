@@ -107,7 +107,7 @@ def start_it(session: Session, host: str | None, port: int | None, role: Any, ne
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="How long to wait for it.")
 def stop_command(session: Session, timeout: float) -> None:
     """Ask the controller to stop, and wait until it has."""
-    controller = session.needs_controller()
+    controller = session.local_controller()
     os.kill(controller.pid, signal.SIGTERM)
     _wait(controller, timeout)
     if session.as_json:
@@ -119,7 +119,7 @@ def stop_command(session: Session, timeout: float) -> None:
 @command(controller_command, "status")
 def show_it(session: Session) -> int:
     """Say whether a controller runs for this configuration. Exits 1 when none does."""
-    controller = session.controller()
+    controller = session.controller() if not session.url else session.local_controller()
     found = {"running": controller is not None, "config": str(Path(session.directory).absolute())}
     if controller is not None:
         found |= {"pid": controller.pid, "url": controller.url}

@@ -91,6 +91,8 @@ class Server(Strict):
     body_timeout: Duration = Field(default=30.0, gt=0, le=600)
     proxies: list[str] = Field(default_factory=list)
     requests_per_minute: int = Field(default=6_000, ge=0)
+    hosts: list[str] = Field(default_factory=list)
+    require_tokens: bool = False
 
     @field_validator("proxies")
     @classmethod

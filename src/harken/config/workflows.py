@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from pydantic import Field
@@ -65,6 +65,7 @@ class WorkflowFile(Strict):
         min_length=1, max_length=120, pattern=r"^[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]*[^\s/\x00-\x1f\x7f])?$"
     )
     description: str = ""
+    share_with: Literal["viewer", "operator"] | None = None
     trigger: Any = None
     inputs: Any = None
     steps: list[Any] = Field(default_factory=list)
@@ -99,7 +100,7 @@ def read_workflow(
     listener = read_trigger(name, rev, trigger, resolver, report, file) if trigger is not None and name else None
     if block is None or report.failed:
         return None
-    workflow = Workflow(name=block.name, rev=rev, definition=definition)
+    workflow = Workflow(name=block.name, rev=rev, definition=definition, share_with=block.share_with or "")
     return WorkflowEntry(
         workflow=workflow, trigger=listener[0] if listener else None, spec=listener[1] if listener else None
     )

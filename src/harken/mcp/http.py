@@ -17,6 +17,7 @@ from harken.errors import Malformed
 from harken.mcp import load_server
 from harken.operate import Operator
 from harken.operate.agent_tools import Tools, known_agent, only_agent
+from harken.operate.principal import caller_of
 
 if TYPE_CHECKING:
     from harken.operate.rows import Plain
@@ -35,17 +36,27 @@ class McpEndpoint:
         self._server: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        agent = _agent(scope) or only_agent(self._operator.loaded)
-        known_agent(self._operator.loaded, agent)
+        caller, loaded = caller_of(scope), self._operator.loaded
+        agent = _agent(scope) or caller.owner or only_agent(loaded)
+        caller.require_agent(agent)
+        known_agent(loaded, agent)
         if scope["method"] != "POST":
             # there are no sessions, so there is nothing to listen to and nothing to end
             raise HTTPException(405, headers={"Allow": "POST"})
         if self._server is None:
             # importing the library takes a second: in a thread, so that webhooks do not wait
             self._server = await asyncio.to_thread(load_server)
-        await self._server.answer(Tools(self._operate, agent), scope, receive, send)
+        tools = Tools(_Calls(self._operator.acting_as(caller)).operate, agent)
+        await self._server.answer(tools, scope, receive, send)
 
-    async def _operate(self, operation: str, **params: Any) -> Plain:
+
+class _Calls:
+    """Operations as one caller may use them, with answers that a model may see."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    async def operate(self, operation: str, **params: Any) -> Plain:
         answer = msgspec.json.encode(await self._operator.call(operation, **params))
         found: Plain = msgspec.json.decode(self._operator.discreet(answer))
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from harken.clock import Clock
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import INTERNAL, Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
+from harken.operate.principal import OPERATOR, Principal
 from harken.runs import Run, Workflow
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["Context"]
 
 
+class _Current:
+    """The configuration as last loaded, by name: built once, because lists look it up for every row."""
+
+    def __init__(self, loaded: Loaded | None) -> None:
+        self.load(loaded)
+
+    def load(self, loaded: Loaded | None) -> None:
+        self.loaded = loaded
+        self.feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
+        self.labels = {feed.name: feed.label for feed in self.feeds.values() if feed.label}
+        self.triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
+
+
 class Context:
     """Looks things up by name, and raises NotFound with the nearest names when there is no such thing."""
 
@@ -29,20 +44,23 @@ class Context:
         self.store = store
         self.timings = timings
         self.clock = clock
+        self.principal = OPERATOR
         self._engine = engine
-        self.loaded = loaded
+        self._current = _Current(loaded)
 
     @property
     def loaded(self) -> Loaded | None:
-        return self._loaded
+        return self._current.loaded
 
     @loaded.setter
     def loaded(self, loaded: Loaded | None) -> None:
-        # built once, because list operations look them up for every row
-        self._feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
-        self._labels = {feed.name: feed.label for feed in self._feeds.values() if feed.label}
-        self._triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
-        self._loaded = loaded
+        self._current.load(loaded)
+
+    def acting_as(self, principal: Principal) -> Context:
+        """The same for one call by somebody else; a new configuration is that of both."""
+        found = copy.copy(self)
+        found.principal = principal
+        return found
 
     @property
     def engine(self) -> Engine | None:
@@ -59,10 +77,10 @@ class Context:
             self._engine.nudge()
 
     def feeds(self) -> Mapping[str, Feed]:
-        return self._feeds
+        return self._current.feeds
 
     def triggers(self) -> Mapping[str, Trigger]:
-        return self._triggers
+        return self._current.triggers
 
     def workflows(self) -> Mapping[str, Workflow]:
         return self.loaded.workflows if self.loaded else {}
@@ -96,14 +114,14 @@ class Context:
 
     def feed_label(self, id: str) -> str:
         """What people see in place of a feed's id; the id itself for a feed that left the configuration."""
-        return self._labels.get(id, id)
+        return self._current.labels.get(id, id)
 
     def feed_id(self, name: str) -> str:
         """The id under which the feed is stored. `name` is the id, the label, or a trigger that listens to the feed."""
-        if name in self._feeds:
+        if name in self._current.feeds:
             return name
-        labelled = next((id for id, label in self._labels.items() if label == name), "")
-        trigger = self._triggers.get(name)
+        labelled = next((id for id, label in self._current.labels.items() if label == name), "")
+        trigger = self._current.triggers.get(name)
         # the internal feed is the same for all, so none of its listeners may stand for it
         return labelled or (trigger.feed if trigger is not None and trigger.feed != INTERNAL else name)
 

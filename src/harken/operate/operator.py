@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from harken.errors import HarkenError, Malformed, NotFound, StoreUnavailable
 from harken.http.redact import redact_error, scrub_bytes
 from harken.operate import (
     agent_tools,
+    audit,
     events,
     feeds,
     integrations,
@@ -19,6 +21,7 @@ from harken.operate import (
     runs,
     status,
     tickets,
+    tokens,
     trackers,
     triggers,
     webhooks,
@@ -28,7 +31,10 @@ from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
+from harken.operate.ownership import Ownership
+from harken.operate.permissions import TAIL, require_role
 from harken.operate.pollers import Pollers
+from harken.operate.principal import OPERATOR, Principal
 from harken.operate.rows import Plain
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -78,6 +84,8 @@ READS: Mapping[str, Operation] = {
     "integrations.whoami": integrations.whoami,
     "models.list": models.list_models,
     "models.test": models.test,
+    "tokens.list": tokens.list_tokens,
+    "audit.list": audit.list_audit,
 }
 
 CHANGES: Mapping[str, Operation] = {
@@ -110,13 +118,16 @@ CHANGES: Mapping[str, Operation] = {
     "trackers.fix": trackers.fix,
     "workflows.run": workflows.run,
     "integrations.renew": integrations.renew,
+    "tokens.create": tokens.create,
+    "tokens.revoke": tokens.revoke,
+    "tokens.rotate": tokens.rotate,
 }
 
 OPERATIONS: Mapping[str, Operation] = {**READS, **CHANGES}
 
 LARGEST = 2**63 - 1
 
-AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target")
+AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target", "role", "owner")
 """What of a change the audit log keeps; inputs and comments may hold anything."""
 
 
@@ -132,6 +143,7 @@ class Operator:
         timings: Timings = Timings(),
     ) -> None:
         self._context = Context(store, engine, loaded, clock, timings)
+        self._principal = OPERATOR
 
     @property
     def loaded(self) -> Loaded | None:
@@ -142,23 +154,46 @@ class Operator:
         """Set after a new configuration was applied."""
         self._context.loaded = loaded
 
+    def acting_as(self, principal: Principal) -> Operator:
+        """The same operations, called by somebody else than the operator."""
+        found = copy.copy(self)
+        found._principal = principal
+        return found
+
+    async def authenticate(self, token: str) -> Principal:
+        """Whose token this is. Raises Unauthorized for one that is unknown, revoked or expired."""
+        return await tokens.authenticate(self._context.store, self._context.clock, token)
+
     async def call(self, operation: str, /, **params: Any) -> Plain:
-        """Call the operation and return its answer. A successful change is written to the audit log."""
+        """Call the operation and return its answer. A successful change is written to the audit log.
+
+        Raises Forbidden for what the caller may not do, and NotFound for what it may not see."""
         if operation not in OPERATIONS:
             raise NotFound(f"there is no operation {operation}", fix=suggest_fix(operation, OPERATIONS))
         for name, value in params.items():
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise Malformed(f"{name} is larger than any id")
+        permission = require_role(self._principal, operation)
+        context = self._context.acting_as(self._principal)
+        ownership = Ownership(context, self._principal)
         try:
-            answer = await OPERATIONS[operation](self._context, **params)
+            params = await ownership.admit(permission, params)
+            answer = await OPERATIONS[operation](context, **params)
         except HarkenError as error:
             raise redact_error(error, self._secrets()) from None
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or params.get("ticket") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
-            who = f"agent {params['agent']}" if params.get("agent") else "operator"
-            await self._audit(who, operation, what, detail)
-        return answer
+            await self._audit(self._who(params), operation, what, detail | self._token())
+        return ownership.show(permission, answer)
+
+    def _who(self, params: Mapping[str, Any]) -> str:
+        """Whom the audit log names. An agent that has no token of its own is named by its door."""
+        agent = params.get("agent")
+        return f"agent {agent}" if agent and not self._principal.owner else self._principal.who
+
+    def _token(self) -> Plain:
+        return {} if self._principal is OPERATOR else {"by": self._principal.name}
 
     async def _audit(self, who: str, operation: str, what: str, detail: Plain) -> None:
         try:
@@ -186,6 +221,16 @@ class Operator:
     def _secrets(self) -> frozenset[str]:
         return self._context.loaded.secrets if self._context.loaded else frozenset()
 
-    def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
+    async def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
         """Events as they are committed, and None as a heartbeat while there are none; ends when the engine stops."""
-        return events.tail(self._context, after=after)
+        permission = require_role(self._principal, TAIL)
+        ownership = Ownership(self._context, self._principal)
+        async for event in events.tail(self._context, after=after):
+            if event is None or not self._principal.limited:
+                yield event
+            elif (shown := ownership.row(permission.param, event)) is not None:
+                yield shown
+
+    def require(self, operation: str) -> None:
+        """Raise Forbidden if the caller may not do this."""
+        require_role(self._principal, operation)

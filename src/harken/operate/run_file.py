@@ -39,10 +39,15 @@ def store_file(directory: Path) -> Path | None:
     return None if is_url(location) else Path(location)
 
 
-def write_run_file(path: Path, url: str, *, shared: bool) -> None:
-    """Write that this process serves at `url`. Raises OSError unless the store is shared, where it is optional."""
+def write_run_file(path: Path, url: str, *, shared: bool, token: str = "") -> None:
+    """Write that this process serves at `url`. Raises OSError unless the store is shared, where it is optional.
+
+    `token` is that of the operator for as long as this process lives: who can read the file can open the store too.
+    """
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        # a new file, so that its mode is ours and no reader of an earlier one has it
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         if not shared:
             raise
@@ -53,7 +58,7 @@ def write_run_file(path: Path, url: str, *, shared: bool) -> None:
         structlog.get_logger("harken.operate").info("run_file.unwritable", path=str(path), reason=error.strerror)
         return
     with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode({"pid": os.getpid(), "url": url}))
+        file.write(msgspec.json.encode({"pid": os.getpid(), "url": url} | ({"token": token} if token else {})))
 
 
 def drop_run_file(path: Path) -> None:

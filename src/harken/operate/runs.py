@@ -87,7 +87,7 @@ async def cancel(context: Context, *, id: str) -> Plain:
 async def approve(context: Context, *, id: str, approved: bool = True, comment: str = "") -> Plain:
     """Answer a run that waits for a person."""
     run = await context.run(id)
-    answer = {"approved": approved, "comment": comment, "by": "operator"}
+    answer = {"approved": approved, "comment": comment, "by": context.principal.who}
     # a run that waits for a sub-run must not take this for the sub-run's answer
     if run.waiting_for != APPROVAL or not await context.store.answer(run.id, answer):
         raise Refused(f"run {run.id} does not wait for an answer: it is {run.status}")

@@ -21,6 +21,7 @@ __all__ = [
     "START_MOVED",
     "THIS_STORE",
     "TICKET",
+    "TOKEN",
     "TRANSFER",
     "UNWIPED",
     "WORKFLOW",
@@ -52,6 +53,9 @@ DELIVERIES = "deliveries"
 
 STALE_REPORT = "stale"
 """Since when a trigger has been reported as stale."""
+
+TOKEN = "token"
+"""The hash of a token and what it may be used for, by id."""
 
 REPLICA = "replica"
 """A process that uses the store, by holder; rewritten with each heartbeat."""

@@ -289,7 +289,18 @@ class Records(Protocol):
 
     async def generation(self) -> Generation: ...
 
-    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page: ...
+    async def audits(
+        self,
+        *,
+        who: str = "",
+        did: str = "",
+        what: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Entries of the audit log, newest first; each filter that is given has to fit exactly."""
+        ...
 
 
 class Upkeep(Protocol):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from harken.backends.codec import micros
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
@@ -39,8 +41,17 @@ class PostgresRegistry(DatabaseUser):
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         await self._database.autocommit(_audit, who, did, what, detail)
 
-    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await self._database.read(_audits, before, limit)
+    async def audits(
+        self,
+        *,
+        who: str = "",
+        did: str = "",
+        what: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(_audits, who, did, what, since, before, limit)
 
 
 async def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
@@ -72,7 +83,11 @@ async def _audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping
     )
 
 
-async def _audits(tx: Transaction, before: int | None, limit: int) -> Page:
-    clause, bindings = Where().and_("id<{}", before).clause("id DESC", limit)
+async def _audits(
+    tx: Transaction, who: str, did: str, what: str, since: datetime | None, before: int | None, limit: int
+) -> Page:
+    where = Where().and_("id<{}", before).and_("who={}", who or None).and_("did={}", did or None)
+    where = where.and_("what={}", what or None).and_("at>={}", None if since is None else micros(since))
+    clause, bindings = where.clause("id DESC", limit)
     rows = await tx.rows(f"SELECT {AUDIT} FROM audit {clause}", *bindings)
     return Page(items=[audit_of(tx, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from harken.backends.keyset import PageBuilder
 from harken.backends.redis.codec import DOCUMENT, STAMP, decode_audit, encode_msgpack, moment
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.store import Document, Page
@@ -42,16 +44,41 @@ class RedisRegistry(UsesSession):
         entry = args.text(encode_msgpack((who, did, what, session.seal.shut(msgspec.json.encode(detail)))))
         await session.connection.write("registry.audit", args, (entry,))
 
-    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
+    async def audits(
+        self,
+        *,
+        who: str = "",
+        did: str = "",
+        what: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
         session = await self._ready()
-        connection, key = session.connection, session.connection.key("audit")
-        size, deleted = await connection.execute(("LLEN", key), ("HGET", connection.key("n"), "audits_gone"))
-        gone = int(deleted or 0)
-        end = size if before is None else max(0, min(size, before - 1 - gone))
-        begin = max(0, end - limit)
-        [rows] = await connection.execute(("LRANGE", key, begin, end - 1)) if end else [[]]
-        items = [_audit(session, row) for row in reversed(rows)]
-        return Page(items=items, next=gone + begin + 1 if begin else None)
+
+        def is_wanted(item: Mapping[str, Any]) -> bool:
+            given = {"who": who, "did": did, "what": what}
+            return all(value in ("", item[name]) for name, value in given.items()) and (
+                since is None or item["at"] >= since
+            )
+
+        pages = PageBuilder(lambda found: is_wanted(found[1]), lambda found: int(found[0]), before, limit)
+        while not pages.done:
+            pages.add(await _numbered_audits(session, pages.before, limit))
+        found = pages.page()
+        return Page(items=[item for _, item in found.items], next=found.next)
+
+
+async def _numbered_audits(session: Session, before: int | None, limit: int) -> list[tuple[int, dict[str, Any]]]:
+    """The newest entries below this number, each with its own: its place since the beginning."""
+    connection, key = session.connection, session.connection.key("audit")
+    size, deleted = await connection.execute(("LLEN", key), ("HGET", connection.key("n"), "audits_gone"))
+    gone = int(deleted or 0)
+    end = size if before is None else max(0, min(size, before - 1 - gone))
+    begin = max(0, end - limit)
+    [rows] = await connection.execute(("LRANGE", key, begin, end - 1)) if end else [[]]
+    numbered = [(gone + begin + place + 1, _audit(session, row)) for place, row in enumerate(rows)]
+    return numbered[::-1]
 
 
 def _document(session: Session, kind: str, name: str, row: bytes) -> Document:

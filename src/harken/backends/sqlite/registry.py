@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from harken.backends.codec import micros
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.transaction import Transaction
@@ -29,8 +31,17 @@ class SqliteRegistry(DatabaseUser):
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         await self._database.write(_audit, who, did, what, detail)
 
-    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await self._database.read(_audits, before, limit)
+    async def audits(
+        self,
+        *,
+        who: str = "",
+        did: str = "",
+        what: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(_audits, who, did, what, since, before, limit)
 
 
 def _get(tx: Transaction, kind: str, name: str) -> Document | None:
@@ -66,7 +77,11 @@ def _audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, 
     )
 
 
-def _audits(tx: Transaction, before: int | None, limit: int) -> Page:
-    sql = f"SELECT {AUDIT} FROM audit WHERE id<? ORDER BY id DESC LIMIT ?"
-    rows = tx.execute(sql, (2**62 if before is None else before, limit)).fetchall()
+def _audits(
+    tx: Transaction, who: str, did: str, what: str, since: datetime | None, before: int | None, limit: int
+) -> Page:
+    wanted = {"who=?": who, "did=?": did, "what=?": what, "at>=?": None if since is None else micros(since)}
+    given = {clause: value for clause, value in wanted.items() if value not in ("", None)}
+    sql = f"SELECT {AUDIT} FROM audit WHERE {' AND '.join(['id<?', *given])} ORDER BY id DESC LIMIT ?"
+    rows = tx.execute(sql, (2**62 if before is None else before, *given.values(), limit)).fetchall()
     return Page(items=[audit_of(tx, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from harken.store import Store
 from harken.testing.clock import HandClock
 from harken.testing.store.world import Reopen, StoreWorld
@@ -73,3 +75,36 @@ class RegistryContract(StoreWorld):
             ("ana", "pause", "trigger mail"),
         ]
         assert page.items[1]["detail"] == {"reason": "holiday"}
+
+    async def test_audits_are_found_by_who_what_and_when(self, store: Store, clock: HandClock) -> None:
+        for number in range(5):
+            await store.audit("ana" if number % 2 else "bob", "pause", f"trigger {number}", {})
+            clock.advance(60)
+        middle = clock.now() - timedelta(seconds=150)
+        await store.audit("ana", "resume", "trigger 1", {})
+        found = {
+            "who": await store.audits(who="ana"),
+            "did": await store.audits(did="resume"),
+            "what": await store.audits(what="trigger 1"),
+            "since": await store.audits(since=middle),
+            "all": await store.audits(who="ana", did="pause", what="trigger 3", since=middle),
+        }
+        assert {name: [f"{one['did']} {one['what'][-1]}" for one in page.items] for name, page in found.items()} == {
+            "who": ["resume 1", "pause 3", "pause 1"],
+            "did": ["resume 1"],
+            "what": ["resume 1", "pause 1"],
+            "since": ["resume 1", "pause 4", "pause 3"],
+            "all": ["pause 3"],
+        }
+
+    async def test_pages_of_found_audits_have_every_entry_once(self, store: Store) -> None:
+        for number in range(9):
+            await store.audit("ana" if number % 2 else "bob", "pause", str(number), {})
+        seen, before = [], None
+        while True:
+            page = await store.audits(who="bob", before=before, limit=2)
+            seen += [one["what"] for one in page.items]
+            before = page.next
+            if before is None:
+                break
+        assert seen == ["8", "6", "4", "2", "0"]

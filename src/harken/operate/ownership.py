@@ -1,0 +1,178 @@
+"""What somebody who is limited to an owner's things may see and change. To them the rest is as if it were not there.
+
+Triggers that files define belong to the operator. They are seen, and their workflow may be started, where it is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harken.errors import Forbidden, NotFound
+from harken.event import Recorded
+from harken.operate.context import Context
+from harken.operate.permissions import Permission
+from harken.operate.principal import Principal
+from harken.operate.rows import Plain
+from harken.runs import Run
+
+__all__ = ["Ownership", "whose"]
+
+OPERATORS = "operator"
+"""Whose the things are that no owner made."""
+
+
+def whose(owner: str) -> str:
+    """The owner as people see it."""
+    return owner or OPERATORS
+
+
+class Ownership:
+    """Compares what there is now with what the principal may see."""
+
+    def __init__(self, context: Context, principal: Principal) -> None:
+        self._context = context
+        self._principal = principal
+
+    async def admit(self, permission: Permission, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters to call the operation with. Raises NotFound for what the principal may not see, Forbidden for
+        what it may see and not change."""
+        given = dict(params)
+        if not self._principal.limited or permission.thing == "list":
+            return given
+        if permission.thing == "job":
+            return given | self._as_agent(permission, given)
+        name = given.get(permission.param)
+        if permission.thing == "trigger":
+            self._admit_trigger(permission, str(name or ""))
+        elif permission.thing == "workflow":
+            self._admit_workflow(str(name or ""))
+        elif permission.thing == "feed":
+            self._admit_feed(str(name or ""))
+        elif permission.thing == "event":
+            await self._admit_event(permission, given)
+        else:
+            await self._admit_run(permission, str(name or ""))
+        return given
+
+    def show(self, permission: Permission, answer: Plain) -> Plain:
+        """The answer without what the principal may not see."""
+        if not self._principal.limited:
+            return answer
+        if permission.thing == "list":
+            rows = [shown for row in answer["items"] if (shown := self.row(permission.param, row)) is not None]
+            return answer | {"items": rows}
+        if permission.thing == "feed":
+            return answer | {"triggers": self._names(answer["triggers"])}
+        if permission.thing == "event" and "verdicts" in answer:
+            return answer | {"verdicts": self._verdicts(answer)}
+        if permission.thing == "job" and not permission.param and self._principal.triggers and "items" in answer:
+            return answer | {"items": [row for row in answer["items"] if row.get("id") in self._principal.triggers]}
+        return answer
+
+    def row(self, by: str, row: Plain) -> Plain | None:
+        """One row of a list as the principal may see it; None to leave it out. `by`: the field that names triggers."""
+        if by == "verdicts":
+            kept = self._verdicts(row)
+            return row | {"verdicts": kept} if kept else None
+        if by == "triggers":
+            names = self._names(row["triggers"])
+            return row | {"triggers": names} if names else None
+        if by == "name":
+            is_workflow = "steps" in row
+            return row if (self.sees_workflow if is_workflow else self.sees)(str(row["name"])) else None
+        # the dead letter of an event has a feed in place of a trigger
+        if row.get("what") == "event":
+            return None
+        return row if self._sees_run(str(row["trigger"]), str(row.get("workflow", ""))) else None
+
+    def sees(self, trigger: str) -> bool:
+        """Whether the trigger is theirs or shared with them."""
+        return self.owns(trigger) or (self._is_named(trigger) and self._is_shared(trigger))
+
+    def owns(self, trigger: str) -> bool:
+        found = self._context.triggers().get(trigger)
+        if found is None or not self._is_named(trigger):
+            return False
+        return self._principal.owner in ("", found.owner)
+
+    def sees_workflow(self, name: str) -> bool:
+        flow = self._context.workflows().get(name)
+        if flow is None:
+            return False
+        shared = flow.share_with != "" and self._principal.has_role(flow.share_with)
+        return shared or any(self.owns(one.name) for one in self._context.triggers().values() if name in one.workflows)
+
+    def _is_named(self, trigger: str) -> bool:
+        return not self._principal.triggers or trigger in self._principal.triggers
+
+    def _is_shared(self, trigger: str) -> bool:
+        found = self._context.triggers().get(trigger)
+        if found is None or found.owner:
+            return False
+        flows = (self._context.workflows().get(name) for name in found.workflows)
+        return all(flow is not None and flow.share_with and self._principal.has_role(flow.share_with) for flow in flows)
+
+    def _sees_run(self, trigger: str, workflow: str) -> bool:
+        return self.sees(trigger) if trigger else not self._principal.triggers and self.sees_workflow(workflow)
+
+    def _names(self, triggers: list[str]) -> list[str]:
+        return [name for name in triggers if self.sees(name)]
+
+    def _verdicts(self, row: Plain) -> list[Plain]:
+        return [verdict for verdict in row["verdicts"] if self.sees(str(verdict["trigger"]))]
+
+    def _as_agent(self, permission: Permission, given: Mapping[str, Any]) -> dict[str, Any]:
+        """An owner is the agent of the same name."""
+        owner, named = self._principal.owner, given.get("agent") or ""
+        if not owner and not permission.param and permission.changes:
+            raise Forbidden("this token is for some triggers only, and not for the tools of agents")
+        self._principal.require_agent(named or owner)
+        id = given.get(permission.param)
+        if self._principal.triggers and permission.param and id not in self._principal.triggers:
+            raise NotFound(f"there is no job {id}")
+        return {"agent": owner} if owner else {}
+
+    def _admit_trigger(self, permission: Permission, name: str) -> None:
+        if not name:
+            raise Forbidden("this token is not for all triggers", fix=f"Name one with {permission.param}")
+        if not self.sees(name):
+            raise NotFound(f"there is no trigger {name}")
+        if permission.changes and not self.owns(name):
+            raise Forbidden(f"the trigger {name} belongs to the operator; it is only shared with you")
+
+    def _admit_workflow(self, name: str) -> None:
+        if self._principal.triggers or not self.sees_workflow(name):
+            raise NotFound(f"there is no workflow {name}")
+
+    def _admit_feed(self, name: str) -> None:
+        id = self._context.feed_id(name)
+        if not any(self.sees(one.name) for one in self._context.triggers().values() if one.feed == id):
+            raise NotFound(f"there is no feed {name}")
+
+    async def _admit_event(self, permission: Permission, given: Mapping[str, Any]) -> None:
+        id = int(given[permission.param])
+        event = await self._context.store.event(id)
+        names = await self._context.names()
+        triggers = [names.get(one.trigger, one.trigger) for one in _verdicts(event)]
+        if not any(map(self.sees, triggers)):
+            raise NotFound(f"there is no event {id}")
+        if permission.changes:
+            self._admit_replay(str(given.get("trigger") or ""), triggers, permission)
+
+    def _admit_replay(self, named: str, triggers: list[str], permission: Permission) -> None:
+        if named:
+            self._admit_trigger(permission, named)
+        elif not all(map(self.owns, triggers)):
+            raise Forbidden("this event started triggers of others too", fix="Name your own with trigger")
+
+    async def _admit_run(self, permission: Permission, id: str) -> None:
+        run: Run | None = await self._context.store.run(id)
+        if run is None or not self._sees_run(run.trigger, run.workflow):
+            raise NotFound(f"there is no run {id}")
+        if permission.changes and run.trigger and not self.owns(run.trigger):
+            raise Forbidden(f"run {run.id} is one of the operator's; it is only shared with you")
+
+
+def _verdicts(event: Recorded | None) -> tuple[Any, ...]:
+    return event.verdicts if event is not None else ()

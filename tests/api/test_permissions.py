@@ -1,0 +1,255 @@
+"""Who may do what over HTTP: every operation with every role, an owner's own and others' things, on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.api.routes import ROUTES
+from harken.operate.agent_tools import JOB_TOOLS
+from harken.operate.operator import CHANGES, OPERATIONS
+from harken.operate.permissions import METRICS, PERMISSIONS, TAIL
+from harken.operate.principal import ROLES
+from harken.runs import Workflow
+from tests.api.server import JSON, Reply, Served, serving
+from tests.operate.operator_world import FLOW, Office, opened, trigger
+
+LOCAL = "only-files-of-our-own-have-this"
+SHARED = Workflow(name="shared", rev="r2", definition={"steps": []}, share_with="operator")
+TRIGGERS = (
+    trigger("oncall"),
+    trigger("anas", feed="deploys", owner="ana"),
+    trigger("bobs", feed="deploys", owner="bob"),
+    trigger("shared", feed="deploys", workflow="shared", workflow_rev="r2"),
+)
+ABOUT = {name: permission for name, permission in PERMISSIONS.items() if name in ROUTES}
+NAMED = {"trigger", "run", "event", "feed", "workflow"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    """Served with tokens required. `things`: a name of each kind by its owner."""
+
+    served: Served
+    tokens: dict[str, str]
+    things: dict[tuple[str, str], str]
+
+    async def call(self, operation: str, token: str, **params: Any) -> Reply:
+        route = ROUTES[operation]
+        path, beside = route.address(params)
+        headers = {"Authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
+        if route.method == "GET":
+            query = "&".join(f"{name}={value}" for name, value in beside.items())
+            return await self.served.send("GET", f"{path}?{query}" if query else path, headers=headers)
+        return await self.served.send("POST", path, json.dumps(beside).encode(), {**JSON, **headers})
+
+    async def rows(self, operation: str, token: str) -> list[dict[str, Any]]:
+        reply = await self.call(operation, token)
+        assert reply.status == 200, reply.body
+        found: list[dict[str, Any]] = reply.json()["items"]
+        return found
+
+
+async def settled(office: Office) -> None:
+    """Triggers of three owners."""
+    workflows = {"oncall": FLOW, "shared": SHARED}
+    office.operator.loaded = replace(office.loaded, triggers=TRIGGERS, workflows=workflows, generation="owned")
+    await office.store.open(office.operator.loaded.definitions())
+
+
+async def runs_of(office: Office, event: str, feed: str) -> dict[str, str]:
+    committed = await office.shows(office.incident(event), feed=feed)
+    return {verdict.trigger: verdict.run_id for verdict in committed.verdicts[0] if verdict.run_id}
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with opened(tmp_path) as office, serving(office, local_token=LOCAL) as served:
+        await settled(office)
+        uids = {state.name: state.uid for state in await office.store.triggers()}
+        runs = await runs_of(office, "INC-1", "company/incidents") | await runs_of(office, "PUSH-1", "deploys")
+        tokens = {"local": LOCAL}
+        for role in ROLES:
+            made = await office.operator.call("tokens.create", name=role, role=role)
+            tokens[role] = made["token"]
+        for role in ("viewer", "operator"):
+            made = await office.operator.call("tokens.create", name=f"ana-{role}", role=role, owner="ana")
+            tokens[f"ana-{role}"] = made["token"]
+        things = {("event", "operator"): "1", ("event", "ana"): "2", ("event", "shared"): "2"}
+        for name, owner in (("oncall", "operator"), ("anas", "ana"), ("bobs", "bob"), ("shared", "shared")):
+            things["trigger", owner] = name
+            things["run", owner] = next(run for uid, run in runs.items() if uid in (name, uids[name]))
+        things |= {("feed", "operator"): "company/incidents", ("feed", "ana"): "deploys", ("feed", "shared"): "deploys"}
+        things |= {("workflow", "shared"): "shared", ("workflow", "ana"): "oncall"}
+        yield House(served=served, tokens=tokens, things=things)
+
+
+def params_of(operation: str, house: House, owner: str) -> dict[str, Any]:
+    permission = PERMISSIONS[operation]
+    given: dict[str, Any] = {name: "x" for name in ROUTES[operation].placed}
+    if permission.thing in NAMED and permission.param:
+        given[permission.param] = house.things[permission.thing, owner]
+    elif operation == "tokens.create":
+        given = {"name": "another"}
+    if operation == "events.replay" and owner == "ana":
+        given["trigger"] = "anas"
+    return given
+
+
+def test_every_operation_has_a_row_and_every_row_an_operation() -> None:
+    assert {*OPERATIONS, TAIL, METRICS} == set(PERMISSIONS)
+    assert {tool.operation for tool in JOB_TOOLS.values()} <= set(PERMISSIONS)
+    assert set(ROUTES) <= set(PERMISSIONS)
+
+
+def test_no_change_is_for_viewers() -> None:
+    assert [name for name in CHANGES if PERMISSIONS[name].role == "viewer"] == []
+
+
+def test_every_parameter_that_names_a_thing_is_one_of_the_operation() -> None:
+    named = {name: row for name, row in ABOUT.items() if row.thing in NAMED or (row.thing == "job" and row.param)}
+    assert [name for name, row in named.items() if row.param not in ROUTES[name].params] == []
+
+
+@pytest.mark.parametrize("operation", ABOUT)
+async def test_nobody_calls_without_a_token_or_with_a_wrong_one(operation: str, house: House) -> None:
+    given = {name: "1" for name in ROUTES[operation].placed}
+    wrong = house.tokens["admin"][:-3] + "AAA"
+    for token in ("", wrong, "nonsense"):
+        reply = await house.call(operation, token, **given)
+        assert reply.status == 401
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("operation", ABOUT)
+async def test_a_role_may_what_the_table_says(operation: str, role: str, house: House) -> None:
+    owner = "ana" if PERMISSIONS[operation].thing == "workflow" else "operator"
+    reply = await house.call(operation, role, **params_of(operation, house, owner))
+    allowed = ROLES.index(role) >= ROLES.index(PERMISSIONS[operation].role)
+    assert (reply.status == 403) == (not allowed), reply.body
+    assert reply.status != 401
+
+
+@pytest.mark.parametrize("token", ["ana-viewer", "ana-operator"])
+@pytest.mark.parametrize("operation", ABOUT)
+async def test_an_owner_is_kept_to_what_is_theirs(operation: str, token: str, house: House) -> None:
+    permission = PERMISSIONS[operation]
+    role = token.removeprefix("ana-")
+    if ROLES.index(role) < ROLES.index(permission.role) or permission.thing == "everything":
+        assert (await house.call(operation, token, **params_of(operation, house, "ana"))).status == 403
+        return
+    own = await house.call(operation, token, **params_of(operation, house, "ana"))
+    assert own.status not in (401, 403), own.body
+    if permission.thing in NAMED - {"event", "workflow"}:
+        for owner in {"operator", "bob"} & {owner for thing, owner in house.things if thing == permission.thing}:
+            others = await house.call(operation, token, **params_of(operation, house, owner))
+            assert others.status == 404, others.body
+            assert house.things[permission.thing, owner] not in others.json()["fix"]
+
+
+async def test_what_is_shared_is_seen_and_started_but_not_changed(house: House) -> None:
+    statuses = {
+        "sees": (await house.call("triggers.show", "ana-operator", name="shared")).status,
+        "starts": (await house.call("workflows.run", "ana-operator", name="shared")).status,
+        "pauses": (await house.call("triggers.pause", "ana-operator", name="shared")).status,
+        "cancels": (await house.call("runs.cancel", "ana-operator", id=house.things["run", "shared"])).status,
+        "a viewer sees": (await house.call("triggers.show", "ana-viewer", name="shared")).status,
+    }
+    assert statuses == {"sees": 200, "starts": 200, "pauses": 403, "cancels": 403, "a viewer sees": 404}
+
+
+async def test_lists_have_what_is_theirs_and_nothing_of_others(house: House) -> None:
+    names = {row["name"] for row in await house.rows("triggers.list", "ana-operator")}
+    runs = {row["trigger"] for row in await house.rows("runs.list", "ana-operator")}
+    events = await house.rows("events.list", "ana-viewer")
+    verdicts = {verdict["trigger"] for event in events for verdict in event["verdicts"]}
+    feeds = {row["name"]: row["triggers"] for row in await house.rows("feeds.list", "ana-viewer")}
+    assert (names, runs, verdicts) == ({"anas", "shared"}, {"anas", "shared"}, {"anas"})
+    assert [event["key"] for event in events] == ["PUSH-1"]
+    assert feeds == {"deploys": ["anas"]}
+    assert {row["name"] for row in await house.rows("workflows.list", "ana-operator")} == {"oncall", "shared"}
+
+
+async def test_the_tail_has_only_what_is_theirs(house: House) -> None:
+    headers = {"Authorization": f"Bearer {house.tokens['ana-viewer']}", "Last-Event-ID": "0"}
+    reply = await house.served.send("GET", "/api/events/tail", headers=headers)
+    data = [json.loads(line[6:]) for line in reply.body.decode().splitlines() if line.startswith("data: ")]
+    assert [(event["key"], [v["trigger"] for v in event["verdicts"]]) for event in data] == [("PUSH-1", ["anas"])]
+
+
+async def test_an_event_that_started_triggers_of_others_is_replayed_only_by_naming_ones_own(house: House) -> None:
+    statuses = [
+        (await house.call("events.replay", "ana-operator", id=2)).status,
+        (await house.call("events.replay", "ana-operator", id=2, trigger="bobs")).status,
+        (await house.call("events.replay", "ana-operator", id=2, trigger="anas")).status,
+        (await house.call("events.replay", "ana-operator", id=1, trigger="anas")).status,
+    ]
+    assert statuses == [403, 404, 200, 404]
+
+
+async def test_the_tail_and_the_metrics_need_a_token_and_health_says_little_without(house: House) -> None:
+    for path in ("/metrics", "/api/events/tail", "/mcp"):
+        assert (await house.served.send("GET", path)).status == 401
+    assert (await house.served.send("GET", "/health")).json() == {"status": "up"}
+    assert (await house.served.send("GET", "/health/ready")).json() == {"ready": True}
+    headers = {"Authorization": f"Bearer {house.tokens['viewer']}"}
+    assert "subsystems" in (await house.served.send("GET", "/health", headers=headers)).json()
+    ana = {"Authorization": f"Bearer {house.tokens['ana-viewer']}"}
+    assert (await house.served.send("GET", "/metrics", headers=ana)).status == 403
+    assert (await house.served.send("GET", "/metrics", headers=headers)).status == 200
+
+
+async def test_a_wrong_host_and_a_foreign_page_are_refused_before_the_token_counts(house: House) -> None:
+    token = {"Authorization": f"Bearer {house.tokens['admin']}"}
+    rebound = await house.served.send("GET", "/api/status", headers={**token, "Host": "evil.example:80"})
+    foreign = await house.served.send("GET", "/api/status", headers={**token, "Origin": "https://evil.example"})
+    across = await house.served.send("GET", "/api/status", headers={**token, "Sec-Fetch-Site": "cross-site"})
+    assert [reply.status for reply in (rebound, foreign, across)] == [421, 403, 403]
+
+
+async def test_a_page_gives_a_token_for_a_cookie_that_scripts_cannot_read(house: House) -> None:
+    body = json.dumps({"token": house.tokens["viewer"]}).encode()
+    begun = await house.served.send("POST", "/api/session", body, JSON)
+    cookie = begun.headers["set-cookie"]
+    assert begun.status == 204
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/"))
+    sent = {"Cookie": cookie.partition(";")[0]}
+    assert (await house.served.send("GET", "/api/triggers", headers=sent)).status == 200
+    assert (await house.served.send("POST", "/api/triggers/oncall/pause", b"{}", {**JSON, **sent})).status == 403
+    ended = await house.served.send("POST", "/api/session/end", b"{}", {**JSON, **sent})
+    assert 'harken_token=""' in ended.headers["set-cookie"]
+    wrong = await house.served.send("POST", "/api/session", b'{"token": "hkn_x"}', JSON)
+    assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
+
+
+async def test_a_token_for_some_operations_or_triggers_does_nothing_else(house: House) -> None:
+    make = house.served.office.operator.call
+    house.tokens["ci"] = (await make("tokens.create", name="ci", role="operator", operations=["triggers.*"]))["token"]
+    house.tokens["one"] = (await make("tokens.create", name="one", role="operator", triggers=["bobs"]))["token"]
+    statuses = [
+        (await house.call("triggers.pause", "ci", name="oncall")).status,
+        (await house.call("runs.list", "ci")).status,
+        (await house.call("triggers.pause", "one", name="bobs")).status,
+        (await house.call("triggers.pause", "one", name="oncall")).status,
+        (await house.call("status", "one")).status,
+    ]
+    assert statuses == [200, 403, 200, 404, 403]
+
+
+async def test_the_audit_log_names_the_owner_and_the_token(house: House) -> None:
+    await house.call("triggers.pause", "ana-operator", name="anas", reason="lunch")
+    await house.call("triggers.pause", "operator", name="oncall")
+    await house.call("triggers.resume", "local", name="oncall")
+    await house.call("triggers.pause", "ana-viewer", name="anas")
+    entries = (await house.call("audit.list", "admin", limit=3)).json()["items"]
+    assert [(one["who"], one["did"], one["what"], one["detail"]) for one in entries] == [
+        ("operator", "triggers.resume", "oncall", {}),
+        ("token operator", "triggers.pause", "oncall", {"by": "token operator"}),
+        ("ana", "triggers.pause", "anas", {"by": "token ana-operator", "reason": "lunch"}),
+    ]
