@@ -136,3 +136,8 @@ def test_every_error_code_is_documented() -> None:
         kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HarkenError)
     }
     assert [code for code in sorted(codes) if f"`{code}`" not in text] == []
+
+
+async def test_a_parameter_that_is_needed_and_missing_is_named(served: Served) -> None:
+    reply = await served.send("POST", "/api/store/backup", b"{}", JSON)
+    assert (reply.status, reply.json()["detail"]) == (400, "store.backup needs target")

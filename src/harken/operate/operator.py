@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
@@ -131,6 +133,13 @@ AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target", "role"
 """What of a change the audit log keeps; inputs and comments may hold anything."""
 
 
+@cache
+def _required(operation: str) -> tuple[str, ...]:
+    """The parameters that have no default."""
+    taken = inspect.signature(OPERATIONS[operation]).parameters.values()
+    return tuple(one.name for one in taken if one.kind is one.KEYWORD_ONLY and one.default is one.empty)
+
+
 class Operator:
     """Calls operations by name. Everything it returns consists of JSON types."""
 
@@ -174,6 +183,8 @@ class Operator:
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise Malformed(f"{name} is larger than any id")
         permission = require_role(self._principal, operation)
+        if missing := [name for name in _required(operation) if name not in params]:
+            raise Malformed(f"{operation} needs {missing[0]}", fix=f"Send {missing[0]}")
         context = self._context.acting_as(self._principal)
         ownership = Ownership(context, self._principal)
         try:
