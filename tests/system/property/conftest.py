@@ -1,10 +1,10 @@
-"""A place in memory for stores, the servers of the others, and no log lines about planned disasters."""
+"""A place in memory for stores, the servers of the others, no log lines about disasters, and failures in short."""
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,27 @@ import structlog
 from tests.memory_files import in_memory
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+
+LINES = 30
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What went wrong stands behind the long scenario: whoever looks at the last lines must find it there."""
+    report = yield
+    if report.failed and call.excinfo is not None:
+        report.sections.append(("What went wrong", "\n".join(causes(call.excinfo.value))))
+    return report
+
+
+def causes(error: BaseException) -> Iterator[str]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from causes(one)
+    else:
+        yield from f"{type(error).__name__}: {error}".splitlines()[:LINES]
 
 
 @pytest.fixture(scope="module")

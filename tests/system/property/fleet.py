@@ -21,7 +21,7 @@ from harken.testing.waiting_clock import WaitingLoop, run_waiting
 from tests.system.property import scenarios
 from tests.system.property.comparison import judge
 from tests.system.property.engine import Stage, _unless_planned
-from tests.system.property.fleet_connection import Exchange, Line
+from tests.system.property.fleet_connection import DESK, Exchange, Line
 from tests.system.property.fleet_replica import Life, note_owners
 from tests.system.property.fleet_scenario import (
     ALIVE_SECONDS,
@@ -62,11 +62,20 @@ class Seat:
 
 class Fleet(Stage):
     def __init__(
-        self, clock: VirtualClock, true: VirtualClock, home: Home, scenario: scenarios.Scenario, size: int
+        self,
+        clock: VirtualClock,
+        true: VirtualClock,
+        home: Home,
+        scenario: scenarios.Scenario,
+        size: int,
+        *,
+        overlap: bool = False,
     ) -> None:
         super().__init__(clock, true, Path(), scenario)
         self.home = home
-        self.exchange = Exchange(clock, self.model.heard, overlap=bool(scenario.seed % 2))
+        mixed = bool(scenario.seed % 2)
+        dice = Random(scenario.seed) if mixed and not overlap else None
+        self.exchange = Exchange(clock, self.model.heard, dice=dice, overlap=mixed and overlap)
         self.seats = [Seat(number) for number in range(size)]
         self.generation = 1
         # whatever a person changes is told to all
@@ -101,7 +110,7 @@ class Fleet(Stage):
         loop.set_exception_handler(_unless_planned)
         note_owners(loop)
         await self.exchange.alone(lambda: self.home.move_in(self.clock))
-        self.store: Any = self._line("desk")
+        self.store: Any = self._line(DESK)
         self._keeping = [asyncio.create_task(self._keep(seat)) for seat in self.seats]
         script = asyncio.create_task(self._script_to_its_end())
         done, _ = await asyncio.wait({script, *self._keeping}, return_when=asyncio.FIRST_COMPLETED)
@@ -109,6 +118,7 @@ class Fleet(Stage):
             task.result()
 
     async def stop(self) -> None:
+        self.exchange.go_on()
         for keeping in self._keeping:
             keeping.cancel()
         await asyncio.gather(*self._keeping, return_exceptions=True)
@@ -178,7 +188,7 @@ class Fleet(Stage):
         await self.exchange.alone(self.home.shake)
         # whoever looks at what has become of it comes anew
         await self.exchange.alone(lambda: self.home.let_go(self.store.store))
-        self.store = self._line("desk")
+        self.store = self._line(DESK)
 
     async def _tidy(self) -> None:
         life = await self._some()
@@ -231,7 +241,7 @@ class Fleet(Stage):
                 await self.clock.sleep(PAUSE)
 
     async def _drain(self) -> None:
-        """Let everything that is under way come to its end."""
+        """Let everything that is under way come to its end, and nothing new begin."""
         for line in self._lines():
             line.hazards.clear()
             line.meanwhile.clear()
@@ -248,7 +258,9 @@ class Fleet(Stage):
         await self.clock.sleep(LEASE)
         marks = {name: source.reads + 2 for name, source in self.sources.items() if name != "cron"}
         for _ in range(40):
+            self.exchange.go_on()
             await self.clock.sleep(130.0)
+            await self.exchange.hold()
             if await self._quiet(marks):
                 break
 
@@ -288,13 +300,16 @@ def _once(act: Callable[[], Any]) -> Callable[[], Any]:
     return first
 
 
-def played(scenario: scenarios.Scenario, home: Home, size: int = REPLICAS) -> Fleet:
-    """Play it, and compare with the model and with what was written under which lease."""
+def played(scenario: scenarios.Scenario, home: Home, size: int = REPLICAS, *, overlap: bool = False) -> Fleet:
+    """Play it, and compare with the model and with what was written under which lease.
+
+    With `overlap` some fleets have verbs under way at the same time: they do not play the same twice.
+    """
 
     async def main(clock: VirtualClock) -> Fleet:
         loop = clock._loop
         assert isinstance(loop, WaitingLoop)
-        fleet = Fleet(clock, VirtualClock(loop, START), home, scenario, size)
+        fleet = Fleet(clock, VirtualClock(loop, START), home, scenario, size, overlap=overlap)
         try:
             await fleet.play()
             fleet.exchange.history.check()

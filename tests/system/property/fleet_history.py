@@ -17,9 +17,13 @@ WRITES = ("commit", "fail", "record_idle", "forget")
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """One verb about a lease or under one. `what` is a shard or a run; `token` None says that nothing was given."""
+    """One verb about a lease or under one. `what` is a shard or a run; `token` None says that nothing was given.
+
+    It was sent after the verb that is at `began`, and answered at its `position`.
+    """
 
     position: int
+    began: int
     at: float
     who: str
     verb: str
@@ -41,12 +45,14 @@ class History:
         self.refused = 0
         self._clock = clock
         self._shards: dict[str, int] = {}
-        self._position = 0
+        self.position = 0
+        self._began = 0
         self._generation = ""
 
-    def note(self, who: str, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
-        """`answer` is what the caller gets, or the error that it meets."""
-        self._position += 1
+    def note(self, who: str, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any, began: int) -> None:
+        """`answer` is what the caller gets, or the error that it meets; `began`: the position when it was sent."""
+        self.position += 1
+        self._began = began
         refused = isinstance(answer, HarkenError)
         if verb in WRITES:
             accepted = isinstance(answer, Committed) if verb == "commit" else not refused
@@ -68,7 +74,8 @@ class History:
     def _add(self, who: str, verb: str, what: int | str, token: int | None, accepted: bool, until: float = 0.0) -> None:
         self.refused += not accepted
         note = Note(
-            position=self._position,
+            position=self.position,
+            began=self._began,
             at=self._clock.time(),
             who=who,
             verb=verb,
@@ -105,6 +112,7 @@ class History:
     def check(self) -> None:
         """Raise AssertionError where two wrote at once."""
         current: dict[int | str, Note] = {}
+        claims: dict[int | str, list[Note]] = {}
         over: set[int | str] = set()
         for note in self.notes:
             held = current.get(note.what)
@@ -117,11 +125,12 @@ class History:
             elif note.verb == "claim":
                 assert held is None or (note.token or 0) > (held.token or 0), self._told("a claim's token fell", note)
                 current[note.what] = note
+                claims.setdefault(note.what, []).append(note)
             elif note.verb == "release_lease":
                 if held is not None and note.token in (held.token, None) and note.who == held.who:
                     over.add(note.what)
             elif note.accepted:
-                self._may_write(note, held)
+                self._may_write(note, _as_it_was(note, claims.get(note.what, [])) or held)
 
     def _may_hold(self, note: Note, held: Note | None, over: bool) -> None:
         if held is None:
@@ -141,6 +150,16 @@ class History:
     def _told(self, what: str, note: Note) -> str:
         before = [str(one) for one in self.notes if one.what == note.what and one.position <= note.position]
         return "\n".join([what, *before[-12:]])
+
+
+def _as_it_was(note: Note, claims: list[Note]) -> Note | None:
+    """The claim that a verb was written with: the newest when it was sent, or one that was answered meanwhile.
+
+    The answers of verbs that are under way at the same time do not come in the order in which they took effect.
+    """
+    before = sum(claim.position <= note.began for claim in claims)
+    possible = claims[max(0, before - 1) :]
+    return next((claim for claim in possible if claim.token == note.token), None)
 
 
 def _of_runs(verb: str, args: tuple[Any, ...], answer: Any) -> Iterator[tuple[str, int]]:

@@ -237,7 +237,8 @@ class Life:
         # a timer's handle is no task: it would go on in a replica that is gone
         self.intake.scheduler.stop()
         self.intake._stopping = True
-        mine = [task for task in asyncio.all_tasks() if _owned.get(task) is self]
+        # in the order in which they were made: a set of tasks has another one every time
+        mine = [task for task, owner in _owned.items() if owner is self and not task.done()]
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)

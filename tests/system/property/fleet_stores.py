@@ -6,18 +6,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+from asyncpg import ObjectInUseError  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 
 from harken.backends.postgres import PostgresStore, Settings
 from harken.backends.redis import RedisStore
 from harken.backends.sqlite import SqliteStore
 from harken.clock import Clock
+from harken.testing.waiting_clock import PATIENCE
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 __all__ = ["Home", "PostgresHome", "RedisHome", "SqliteHome"]
 
 TEMPLATE = "harken_empty"
+# time stands still while the server works: on a machine that does much else nothing of it may be given up
+PATIENT = Settings(pool=3, statement=PATIENCE, lock=PATIENCE, answer=PATIENCE, connect=PATIENCE)
+TRIES = 100
 _numbers = count()
 
 
@@ -80,22 +85,33 @@ class PostgresHome:
             store = PostgresStore.at(self._server.url(TEMPLATE))
             await store.connect()
             await store.close()
-        await self._hand.execute(f"CREATE DATABASE {self._name} TEMPLATE {TEMPLATE}")
+        await self._insist(f"CREATE DATABASE {self._name} TEMPLATE {TEMPLATE}")
 
     def store(self) -> PostgresStore:
-        return PostgresStore.at(self._server.url(self._name), self._clock, settings=Settings(pool=3))
+        return PostgresStore.at(self._server.url(self._name), self._clock, settings=PATIENT)
 
     async def let_go(self, store: Any) -> None:
         store.abandon()
 
     async def shake(self) -> None:
-        await self._hand.fetch(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname=$1", self._name
-        )
+        drop = "SELECT bool_and(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname=$1"
+        # false: one of them has not ended in that time; null: there is none left
+        while await self._hand.fetchval(drop, self._name) is not None:
+            pass
 
     async def move_out(self) -> None:
-        await self._hand.execute(f"DROP DATABASE {self._name} WITH (FORCE)")
+        await self._insist(f"DROP DATABASE {self._name} WITH (FORCE)")
         await self._hand.close()
+
+    async def _insist(self, statement: str) -> None:
+        """Do it again where the server has waited for a process that is about to end, and has given up."""
+        for _ in range(TRIES):
+            try:
+                await self._hand.execute(statement)
+            except ObjectInUseError:
+                continue
+            return
+        raise AssertionError(f"the database stays in use: {statement}")
 
 
 class RedisHome:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from textwrap import fill
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
 from harken.timings import Timings
 
+WIDTH = 150
 STATES = ("open", "acked", "closed")
 CONDITIONS = ("", 'event.state == "open"', 'event.state != "closed"')
 FLOWS = ("quick", "quick", "slow")
@@ -174,8 +176,10 @@ Happening: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Scenario:
+    """It is printed as short as it can be written: of a long text about a failure one may see only a part."""
+
     feeds: tuple[FeedPlan, ...]
     triggers: tuple[TriggerPlan, ...]
     script: tuple[Happening, ...]
@@ -183,6 +187,31 @@ class Scenario:
     push: bool = False
     announced: bool = False
     seed: int = 0
+
+    def __repr__(self) -> str:
+        return fill(_written(self), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As Hypothesis prints it."""
+        printer.text(repr(self))
+
+
+def _written(value: Any) -> str:
+    """As one would write it in Python, without what is so by default."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    if not is_dataclass(value):
+        return repr(value)
+    words: list[str] = []
+    named = False
+    for field in fields(value):
+        found = getattr(value, field.name)
+        if field.default is not MISSING and found == field.default:
+            named = True
+            continue
+        named = named or field.kw_only is True
+        words.append(f"{field.name}={_written(found)}" if named else _written(found))
+    return f"{type(value).__name__}({', '.join(words)})"
 
 
 def _secs(*choices: float) -> st.SearchStrategy[float]:

@@ -35,14 +35,14 @@ class TestThreeReplicasStartOneRunOfEachOccurrence:
     @examples(60)
     @given(scenario=fleets())
     def test_on_sqlite(self, scenario: scenarios.Scenario, room: Path) -> None:
-        played(scenario, SqliteHome(room))
+        played(scenario, SqliteHome(room), overlap=SOAK)
 
     @examples(15)
     @given(scenario=fleets())
     def test_on_redis(self, scenario: scenarios.Scenario, redis: RedisServer) -> None:
-        played(scenario, RedisHome(redis))
+        played(scenario, RedisHome(redis), overlap=SOAK)
 
     @examples(10)
     @given(scenario=fleets())
     def test_on_postgres(self, scenario: scenarios.Scenario, postgres: PostgresServer) -> None:
-        played(scenario, PostgresHome(postgres))
+        played(scenario, PostgresHome(postgres), overlap=SOAK)

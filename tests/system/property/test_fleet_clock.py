@@ -65,3 +65,46 @@ def test_whoever_waits_for_nothing_is_told() -> None:
 
     with pytest.raises(Deadlock):
         run_waiting(main)
+
+
+def test_timers_of_one_instant_go_off_in_the_order_in_which_they_were_set() -> None:
+    async def main(clock: VirtualClock) -> list[int]:
+        loop = asyncio.get_running_loop()
+        heard: list[int] = []
+        others = [loop.call_later(30.0, heard.append, -1) for _ in range(200)]
+        for number in range(50):
+            loop.call_later(50.0, heard.append, number)
+            # a driver sets a timer for an answer, and cancels it when that has come
+            loop.call_later(15.0 + number, heard.append, -1).cancel()
+            others[4 * number].cancel()
+        for other in others:
+            other.cancel()
+        await clock.sleep(60.0)
+        return heard
+
+    assert run_waiting(main) == list(range(50))
+
+
+def test_whoever_rests_goes_on_when_nobody_else_can_and_before_time_passes() -> None:
+    async def main(clock: VirtualClock) -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, WaitingLoop)
+        done: list[str] = []
+
+        async def busy() -> None:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            done.append("busy")
+
+        async def late() -> None:
+            await clock.sleep(0.001)
+            done.append("late")
+
+        async def resting() -> None:
+            await loop.rest()
+            done.append("rested")
+
+        await asyncio.gather(resting(), late(), busy())
+        return done
+
+    assert run_waiting(main) == ["busy", "rested", "late"]
