@@ -122,6 +122,7 @@ _TABLE = (
         feed="text", trigger="text", key="text", since="since", include="texts",
     ),
     _get("events.show", "/api/events/{id:int}", id="count"),
+    _post("events.forget", "/api/events/forget", subject="text", yes="flag"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
     _list("runs.list", "/api/runs", trigger="text", status="text", workflow="text", since="since"),
     _get("runs.show", "/api/runs/{id}", id="text"),

@@ -20,6 +20,7 @@ __all__ = [
     "FeedDetail",
     "FieldProblem",
     "Finding",
+    "Forgotten",
     "Integration",
     "NewToken",
     "Problem",
@@ -340,6 +341,19 @@ class NewToken(Token):
     token: str
 
 
+class Forgotten(TypedDict):
+    """How much was removed, or would be if `forgotten` is false. `left`: what has the subject still, and why."""
+
+    subject: str
+    forgotten: bool
+    events: int
+    runs: int
+    letters: int
+    notes: int
+    left: list[str]
+    remains: list[str]
+
+
 class AuditEntry(TypedDict):
     at: Time
     who: str
@@ -362,6 +376,7 @@ ANSWERS: Mapping[str, Any] = {
     "events.list": Event,
     "events.show": Event,
     "events.replay": Replayed,
+    "events.forget": Forgotten,
     "runs.list": Run,
     "runs.show": RunDetail,
     "runs.retry": Run,

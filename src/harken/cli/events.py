@@ -10,7 +10,7 @@ import click
 
 from harken.cli.paging import paged, print_pages
 from harken.cli.session import Session, command
-from harken.cli.show import Column, clean, clock, fields, listing, table
+from harken.cli.show import Column, clean, clock, fields, listing, print_json, say, table
 from harken.errors import HarkenError
 
 __all__ = ["events_command"]
@@ -40,7 +40,7 @@ COLUMNS: tuple[Column, ...] = (
 
 @click.group("events", context_settings={"help_option_names": ["-h", "--help"]})
 def events_command() -> None:
-    """Follow, list, show and replay events."""
+    """Follow, list, show, replay and forget events."""
 
 
 @command(events_command, "tail")
@@ -96,3 +96,27 @@ def replay_event(session: Session, id: int, trigger: str | None) -> None:
     listing(
         session, {"items": answer["runs"]}, (("run", "id"), ("trigger", "trigger"), ("instead of", "replay_of")), ""
     )
+
+
+@command(events_command, "forget")
+@click.option("--subject", required=True, metavar="TEXT", help="Whose data: an address, a name or an id, as it stands.")
+@click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be removed.")
+def forget_subject(session: Session, subject: str, yes: bool) -> int:
+    """Remove a person's data from the store: events, runs, dead letters and notes that have this text."""
+    answer = session.call("events.forget", subject=subject, yes=yes)
+    if session.as_json:
+        print_json(answer)
+        return 1 if answer["left"] else 0
+    verb = "Removed" if yes else "This would remove"
+    counted = ", ".join(f"{answer[name]} {word}" for name, word in KINDS if yes or name != "letters")
+    say(f"{verb}: {counted}.")
+    if not yes:
+        say("If you mean it: --yes")
+        return 0
+    for line in answer["left"]:
+        say(f"Still there: {line}.")
+    say(f"Not removed: {'; '.join(answer['remains'])}.")
+    return 1 if answer["left"] else 0
+
+
+KINDS = (("events", "events"), ("runs", "runs"), ("letters", "refused events"), ("notes", "notes"))

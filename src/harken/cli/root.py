@@ -74,7 +74,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),
         "webhooks": ("harken.cli.webhooks", "List the addresses of webhooks, and try them."),
         "budget": ("harken.cli.budget", "Show what each credential may still ask of its service."),
-        "events": ("harken.cli.events", "Follow, list, show and replay events."),
+        "events": ("harken.cli.events", "Follow, list, show, replay and forget events."),
         "runs": ("harken.cli.runs", "List, follow, show, retry, cancel and approve runs."),
         "dead": ("harken.cli.runs", "Retry or drop what was given up on."),
         "tickets": ("harken.cli.tickets", "See the tickets that start pipelines."),

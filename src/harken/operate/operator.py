@@ -16,6 +16,7 @@ from harken.operate import (
     audit,
     events,
     feeds,
+    forget,
     integrations,
     models,
     pollers,
@@ -50,6 +51,9 @@ __all__ = ["CHANGES", "OPERATIONS", "Operator"]
 Operation = Callable[..., Awaitable[Plain]]
 
 BACKUP = "store.backup"
+FORGET = "events.forget"
+FORGOTTEN = ("forgotten", "events", "runs", "letters", "notes")
+"""What the audit log keeps of a forgetting, beside a mark in place of the subject."""
 
 READS: Mapping[str, Operation] = {
     "status": status.status,
@@ -106,6 +110,7 @@ CHANGES: Mapping[str, Operation] = {
     "pollers.reset": pollers.reset,
     "tools.call": agent_tools.call,
     "events.replay": events.replay,
+    FORGET: forget.forget,
     "runs.retry": runs.retry,
     "runs.cancel": runs.cancel,
     "runs.approve": runs.approve,
@@ -195,6 +200,9 @@ class Operator:
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or params.get("ticket") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
+            if operation == FORGET:
+                # who was forgotten must not be remembered here
+                what, detail = answer["subject"], {name: answer[name] for name in FORGOTTEN}
             await self._audit(self._who(params), operation, what, detail | self._token())
         return ownership.show(permission, answer)
 

@@ -85,6 +85,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "events.list": _sees("list", "verdicts"),
     "events.show": _sees("event", "id"),
     "events.replay": _does("event", "id"),
+    "events.forget": _ADMIN,
     TAIL: _sees("list", "verdicts"),
     "runs.list": _sees("list", "trigger"),
     "runs.show": _sees("run", "id"),

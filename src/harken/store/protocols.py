@@ -17,6 +17,7 @@ from harken.store.values import (
     Committed,
     Definitions,
     Document,
+    Erased,
     Failure,
     Generation,
     HeldLease,
@@ -310,6 +311,13 @@ class Upkeep(Protocol):
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
         """Delete a small slice of rows older than so many seconds. Return how many; call it again and again."""
+        ...
+
+    async def erase(self, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]) -> Erased:
+        """Delete these events and runs, and the dead letters of refused events for which `is_theirs` (key, payload).
+
+        Runs that are not over stay, and so do events that they need. What a feed remembers of a subject stays: it is
+        a hash, and keeps the subject from being new again."""
         ...
 
     async def index_objects(self) -> int:

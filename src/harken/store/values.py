@@ -23,6 +23,7 @@ __all__ = [
     "Definitions",
     "Document",
     "Entry",
+    "Erased",
     "Failure",
     "GatherInto",
     "Generation",
@@ -350,6 +351,14 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     unused: int = 0
     advice: str = ""
+
+
+class Erased(msgspec.Struct, frozen=True, kw_only=True):
+    """How many events, runs and dead letters of refused events were deleted."""
+
+    events: int = 0
+    runs: int = 0
+    letters: int = 0
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

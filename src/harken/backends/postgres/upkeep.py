@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.objects import forget_objects
 from harken.backends.postgres.transaction import Transaction
-from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING
+from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
 from harken.backends.verdicts import decode_verdicts
 from harken.errors import Refused
-from harken.store import Space
+from harken.store import Erased, Space
 
 __all__ = ["PostgresUpkeep"]
 
@@ -71,6 +71,9 @@ class PostgresUpkeep(DatabaseUser):
             if deleted or not more:
                 break
         return deleted
+
+    async def erase(self, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]) -> Erased:
+        return await self._database.write(_erase, events, runs, is_theirs)
 
     async def shrink(self) -> int:
         """Nothing: autovacuum makes room of what was deleted, and the next rows use it."""
@@ -155,10 +158,31 @@ async def _delete_runs(tx: Transaction, before: int) -> tuple[int, bool]:
     old, more = await _oldest(tx, "runs", "seq", "created_at", before)
     delete = f"DELETE FROM runs WHERE seq=ANY($1::bigint[]) AND state>={DONE} AND finished_at<$2 RETURNING seq"
     deleted = [row[0] for row in await tx.rows(delete, old, before)] if old else []
-    if deleted:
-        await tx.do("DELETE FROM journal WHERE run=ANY($1::bigint[])", deleted)
-        await tx.do("DELETE FROM run_events WHERE run=ANY($1::bigint[])", deleted)
+    await _delete_parts(tx, deleted)
     return len(deleted), more
+
+
+async def _delete_parts(tx: Transaction, runs: list[int]) -> None:
+    """These runs were deleted: delete what belongs to them."""
+    if runs:
+        await tx.do("DELETE FROM journal WHERE run=ANY($1::bigint[])", runs)
+        await tx.do("DELETE FROM run_events WHERE run=ANY($1::bigint[])", runs)
+
+
+async def _erase(
+    tx: Transaction, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]
+) -> Erased:
+    delete = f"DELETE FROM runs WHERE id=ANY($1::bytea[]) AND state>={DONE} RETURNING seq"
+    gone = [row[0] for row in await tx.rows(delete, [id_of(run) for run in runs])] if runs else []
+    await _delete_parts(tx, gone)
+    old = await _unneeded(tx, list(events)) if events else []
+    erased = await tx.do("DELETE FROM events WHERE id=ANY($1::bigint[])", old) if old else 0
+    if old:
+        await forget_objects(tx, old)
+    letters = await tx.rows("SELECT id, key, payload FROM buried")
+    theirs = [id for id, key, payload in letters if is_theirs(tx.text(key), tx.text(payload))]
+    dropped = await tx.do("DELETE FROM buried WHERE id=ANY($1::bigint[])", theirs) if theirs else 0
+    return Erased(events=erased, runs=len(gone), letters=dropped)
 
 
 async def _unneeded(tx: Transaction, ids: list[int]) -> list[int]:

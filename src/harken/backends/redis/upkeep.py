@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from harken.backends.redis.codec import decode_letter, decode_text
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.errors import Refused
-from harken.store import Space
+from harken.store import Erased, Space
 
 __all__ = ["RedisUpkeep", "keys_beginning_with"]
 
@@ -61,6 +62,13 @@ class RedisUpkeep(UsesSession):
             deleted += int(await connection.write("upkeep.prune_pushed", session.arguments(), instructions))
         return deleted
 
+    async def erase(self, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]) -> Erased:
+        session = await self._ready()
+        args = session.arguments()
+        instructions = ([int(event) for event in events], [args.run(run) for run in runs])
+        gone_events, gone_runs = map(int, await session.connection.write("upkeep.erase", args, instructions))
+        return Erased(events=gone_events, runs=gone_runs, letters=await _erase_letters(session, is_theirs))
+
     async def shrink(self) -> int:
         """Nothing: what was deleted is free memory at once."""
         return 0
@@ -99,6 +107,19 @@ class RedisUpkeep(UsesSession):
     async def close(self) -> None:
         await self._hints.close()
         await self._connection.close()
+
+
+async def _erase_letters(session: Session, is_theirs: Callable[[str, str], bool]) -> int:
+    connection, erased = session.connection, 0
+    [numbers] = await connection.execute(("ZRANGE", connection.key("bz"), 0, -1))
+    for number in numbers:
+        [row] = await connection.execute(("HGET", connection.key("buried"), number))
+        if row is None:
+            continue
+        _, key, _, payload = (decode_text(each) for each in decode_letter(session.seal.open(row[24:])))
+        if is_theirs(key, payload):
+            erased += int(await connection.write("runs.drop_refused_event", session.arguments(), (int(number),)))
+    return erased
 
 
 async def _check_journals(session: Session) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import apsw
 import msgspec
 
-from harken.backends.run_states import READY, RUNNING
+from harken.backends.run_states import READY, RUNNING, id_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
@@ -18,7 +18,7 @@ from harken.backends.sqlite.objects import forget_objects
 from harken.backends.sqlite.space import shrink, space
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
-from harken.store import Space
+from harken.store import Erased, Space
 from harken.store.documents import WORKFLOW
 
 __all__ = ["SqliteUpkeep", "release_orphans"]
@@ -48,13 +48,9 @@ TICKS = _aged("ticks", "id", "ended_at")
 BURIED = _aged("buried", "id", "at")
 AUDIT = _aged("audit", "id", "at")
 # the plus signs keep the planner from looking through all open runs instead of those of the event
-EVENTS = _aged(
-    "events",
-    "id",
-    "recorded_at",
-    """NOT EXISTS (SELECT 1 FROM runs WHERE event=events.id AND +state<6)
-    AND NOT EXISTS (SELECT 1 FROM run_events g JOIN runs r ON r.seq=g.run WHERE g.event=events.id AND +r.state<6)""",
-)
+MAY_GO = """NOT EXISTS (SELECT 1 FROM runs WHERE event=events.id AND +state<6)
+    AND NOT EXISTS (SELECT 1 FROM run_events g JOIN runs r ON r.seq=g.run WHERE g.event=events.id AND +r.state<6)"""
+EVENTS = _aged("events", "id", "recorded_at", MAY_GO)
 PUSHED = f"SELECT id FROM feeds WHERE pushed AND id>=? ORDER BY id LIMIT {LOOKED}"
 FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
 (SELECT feed, mid FROM memory WHERE absent AND last_seen<? ORDER BY last_seen LIMIT ?)"""
@@ -86,6 +82,9 @@ class SqliteUpkeep(DatabaseUser):
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
         return await self._database.write(_prune, events, ticks, runs, pushed, audit)
+
+    async def erase(self, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]) -> Erased:
+        return await self._database.write(_erase, events, runs, is_theirs)
 
     async def shrink(self) -> int:
         return await self._database.write(shrink)
@@ -148,12 +147,40 @@ def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: fl
     return gone
 
 
-def _delete_runs(tx: Transaction, before: int) -> int:
-    old = _oldest(tx, RUNS, before)
-    for seq in old:
+def _erase(
+    tx: Transaction, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]
+) -> Erased:
+    # what is deleted is overwritten with zeros, as others may read the file
+    before = tx.value("PRAGMA secure_delete")
+    tx.execute("PRAGMA secure_delete=ON").fetchall()
+    tx.save_counters()
+    try:
+        over = [tx.value("SELECT seq FROM runs WHERE id=? AND state>=6", (id_of(run),)) for run in runs]
+        seqs = [seq for seq in over if seq is not None]
+        _drop_runs(tx, seqs)
+        unneeded = [id for id in events if tx.value(f"SELECT {MAY_GO} FROM events WHERE id=?", (id,))]
+        for id in unneeded:
+            tx.execute("DELETE FROM events WHERE id=?", (id,))
+        forget_objects(tx, unneeded)
+        letters = tx.execute("SELECT id, key, payload FROM buried").fetchall()
+        theirs = [id for id, key, payload in letters if is_theirs(tx.text(key), tx.text(payload))]
+        for id in theirs:
+            tx.execute("DELETE FROM buried WHERE id=?", (id,))
+        return Erased(events=len(unneeded), runs=len(seqs), letters=len(theirs))
+    finally:
+        tx.execute(f"PRAGMA secure_delete={'FAST' if before == 2 else int(before or 0)}").fetchall()
+
+
+def _drop_runs(tx: Transaction, seqs: Sequence[int]) -> None:
+    for seq in seqs:
         for table in ("journal", "run_events"):
             tx.execute(f"DELETE FROM {table} WHERE run=?", (seq,))
         tx.execute("DELETE FROM runs WHERE seq=?", (seq,))
+
+
+def _delete_runs(tx: Transaction, before: int) -> int:
+    old = _oldest(tx, RUNS, before)
+    _drop_runs(tx, old)
     return len(old)
 
 

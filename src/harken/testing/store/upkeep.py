@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from harken.event import Event
 from harken.feed import Feed
-from harken.runs import Finished, Park
-from harken.store import Store
+from harken.runs import Finished, Park, StepRecord
+from harken.store import Committed, Erased, Store
 from harken.testing.store.claims import step
 from harken.testing.store.leases import rest
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
@@ -246,3 +247,47 @@ class UpkeepContract(StoreWorld):
     async def test_closing_twice_is_fine(self, store: Store) -> None:
         await store.close()
         await store.close()
+
+    async def test_erased_events_and_runs_are_gone_and_the_store_is_sound(self, given: Given) -> None:
+        first, second = await given.fires("ana", "bob")
+        for claim in await given.claims():
+            await given.store.journal(claim.id, claim.token, [StepRecord(path="s", action="llm", status="ok")])
+            await given.settle(claim)
+        ids = {event.subject: event.id for event in await given.events()}
+        assert await given.store.erase([ids["ana"]], [first], no_letter) == Erased(events=1, runs=1)
+        assert await given.store.run(first) is None
+        assert await given.subjects() == ["bob"]
+        assert (await given.run(second)).status == "done"
+        assert await given.store.check() == []
+        assert (await given.store.counts())["events"] == 1
+        assert await given.store.erase([ids["ana"]], [first], no_letter) == Erased()
+
+    async def test_what_is_erased_is_not_new_again(self, given: Given) -> None:
+        [run] = await given.fires("ana")
+        await given.settle(await given.claims_one())
+        [event] = await given.events()
+        await given.store.erase([event.id], [run], no_letter)
+        known = await given.store.recall("inbox", ["ana"])
+        assert known["ana"].seq == 1
+        again = await given.store.commit(given.page(given.entry("ana", given.intent("ana"))))
+        assert isinstance(again, Committed)
+        assert [verdict.outcome for verdict in again.verdicts[0]] == ["duplicate"]
+
+    async def test_a_run_that_is_not_over_keeps_itself_and_its_event(self, given: Given) -> None:
+        claim = await given.running("ana")
+        [event] = await given.events()
+        assert await given.store.erase([event.id], [claim.id], no_letter) == Erased()
+        await given.settle(claim)
+        assert await given.store.erase([event.id], [claim.id], no_letter) == Erased(events=1, runs=1)
+
+    async def test_refused_events_are_erased_by_what_they_say(self, given: Given) -> None:
+        for name in ("ana", "bob"):
+            event = Event(subject=name, type="mail", data={"from": f"{name}@example.com"}, occurred_at=given.now())
+            await given.store.dead_letter("inbox", event, "too large")
+        erased = await given.store.erase([], [], lambda key, payload: key == "ana" and "ana@example.com" in payload)
+        assert erased == Erased(letters=1)
+        assert [letter.key for letter in (await given.store.dead()).items] == ["bob"]
+
+
+def no_letter(key: str, payload: str) -> bool:
+    return False

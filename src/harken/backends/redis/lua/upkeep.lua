@@ -15,7 +15,7 @@ local function requeue_expired(limit)
 end
 
 -- verb: prune
--- with: run_states events memory
+-- with: run_states events memory deletion
 -- Delete runs, ticks, events and audits that are older than these times, up to `slice` of each kind. Return {how many, 1 if
 -- there may be more that are old, otherwise 0}.
 local BUCKETS_PER_CALL = 10
@@ -71,45 +71,6 @@ local function sweep(progress, prefix, field, buckets, slice, delete)
   end
   call('HSET', P .. 'n', progress, going_on)
   return going_on > 0
-end
-
-local function is_open(id)
-  local state = tonumber(call('HGET', P .. 'r:' .. id, 'state'))
-  return state and state < DONE
-end
-
-local function delete_run(run, number, key)
-  local events = call('LRANGE', P .. 're:' .. run.id, 0, -1)
-  events[#events + 1] = run.event
-  for _, event in ipairs(events) do
-    call('SREM', P .. 'er:' .. event, run.id)
-  end
-  remove_from_index(run)
-  call('UNLINK', P .. 'r:' .. run.id, P .. 'x:' .. run.id, P .. 'j:' .. run.id, P .. 'jc:' .. run.id,
-    P .. 're:' .. run.id)
-  call('HDEL', key, int(number))
-  if run.since then
-    call('ZREM', P .. 'moved', run.id)
-  end
-  if run.trigger ~= '' then
-    call('LREM', P .. 'rt:' .. run.trigger, 1, member(run))
-  end
-  count('s' .. run.state, -1)
-end
-
--- Whether a run that has not ended still needs the event.
-local function is_needed(event, frames)
-  for _, verdict in ipairs(split_frames(frames)) do
-    if verdict.run ~= '' and verdict.outcome ~= DUPLICATE and is_open(verdict.run) then
-      return true
-    end
-  end
-  for _, id in ipairs(call('SMEMBERS', P .. 'er:' .. int(event))) do
-    if is_open(id) then
-      return true
-    end
-  end
-  return false
 end
 
 -- Forget which run gathered an occurrence, once its event is deleted.
@@ -204,14 +165,7 @@ local function prune(runs_before, ticks_before, events_before, audits_before, sl
     if unpack_struct('>I8', row) >= events_before then
       return 'young'
     end
-    local size = unpack_struct('>H', row, 25)
-    if not is_needed(event, sub(row, 27 + size)) then
-      local id = int(event)
-      call('HDEL', key, id, 'v' .. id, 'r' .. id)
-      call('ZREM', P .. 'ek', sub(row, 9, 24) .. pack('>I8', event))
-      call('LREM', P .. 'ef:' .. sub(row, 27, 26 + size), 1, id)
-      call('UNLINK', P .. 'er:' .. id)
-      count('events', -1)
+    if delete_event(event, row, key) then
       deleted = deleted + 1
     end
     return nil
@@ -223,6 +177,30 @@ local function prune(runs_before, ticks_before, events_before, audits_before, sl
   deleted = deleted + prune_audits(audits_before, slice)
   write_counts()
   return { deleted, (more_runs or more_events) and 1 or 0 }
+end
+
+-- verb: erase
+-- with: run_states events deletion
+-- Delete these runs if they are over, and these events if no open run needs them. Return {events, runs}: how many.
+local function erase(events, runs)
+  local erased_events, erased_runs = 0, 0
+  for _, id in ipairs(runs) do
+    local run = load_run(name(id))
+    if run and run.state >= DONE then
+      local number = tonumber(run.seq)
+      delete_run(run, number, P .. 'rn:' .. int(math.floor(number / BUCKET)))
+      erased_runs = erased_runs + 1
+    end
+  end
+  for _, event in ipairs(events) do
+    local key = bucket_key(event)
+    local row = call('HGET', key, 'v' .. int(event))
+    if row and delete_event(event, row, key) then
+      erased_events = erased_events + 1
+    end
+  end
+  write_counts()
+  return { erased_events, erased_runs }
 end
 
 -- verb: prune_pushed
