@@ -16,7 +16,7 @@ from harken.tickets import Trust
 from harken.tickets.answers import Question, answer_in, approval_in, question_of, replies_to
 from harken.tickets.receipt import notice_line
 from harken.tickets.ticket_writer import stage_of
-from tests.tickets.desk_world import OURS, Ours, record_of, settings, tickets_world
+from tests.tickets.run_control_world import OURS, Ours, record_of, settings, tickets_world
 
 ASK = {"id": "ask", "action": "ticket.ask", "question": "Which shop, {{.event.title}}?"}
 DO = {"id": "work", "action": "work.do", "said": "{{.steps.ask.response}}", "by": "{{.steps.ask.by}}"}
@@ -49,12 +49,12 @@ async def test_the_first_trusted_answer_resumes_the_same_run(clock: VirtualClock
 
 
 @virtual
-async def test_of_two_desks_only_one_gives_an_answer(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_of_two_run_controls_only_one_gives_an_answer(clock: VirtualClock, tmp_path: Path) -> None:
     async with tickets_world(clock, tmp_path, ASK, DO, {**ASK, "id": "again"}) as world:
         issue = world.ticket()
         run_id = await world.tell(issue)
         await world.until(run_id, "waiting")
-        others = [asyncio.create_task(world.new_desk().keep(Ours())) for _ in range(2)]
+        others = [asyncio.create_task(world.new_run_control().keep(Ours())) for _ in range(2)]
         world.hub.comment(issue, "Bonn", by="mia")
         await clock.sleep(60)
         run = await world.run(run_id)
@@ -90,7 +90,7 @@ async def test_a_webhook_about_a_comment_brings_the_answer_at_once(clock: Virtua
         world.hub.comment(issue, "Bonn", by="mia")
         event = await world.store.event((await world.run(run_id)).event_ids[0])
         assert event is not None
-        await world.desk.note_comment("hub", Notice(location="acme/shop", id=event.subject))
+        await world.run_control.note_comment("hub", Notice(location="acme/shop", id=event.subject))
         assert (await world.until(run_id, seconds=10)).status == "done"
 
 
@@ -249,7 +249,7 @@ async def test_a_process_that_does_not_attend_tickets_passes_on_what_a_webhook_t
 
     async with tickets_world(clock, tmp_path, ASK, DO, tracker=settings(webhook=True), working=False) as world:
         world.work()
-        keeping = asyncio.create_task(world.desk.keep(Theirs()))
+        keeping = asyncio.create_task(world.run_control.keep(Theirs()))
         issue = world.ticket()
         run_id = await world.tell(issue)
         run = await world.until(run_id, "waiting")
@@ -258,8 +258,8 @@ async def test_a_process_that_does_not_attend_tickets_passes_on_what_a_webhook_t
         assert (await world.run(run_id)).status == "waiting"
         event = await world.store.event(run.event_ids[0])
         assert event is not None
-        await world.desk.note_comment("hub", Notice(location="acme/shop", id=event.subject))
-        await world.desk.note_comment("unknown", Notice(location="acme/shop", id=event.subject))
+        await world.run_control.note_comment("hub", Notice(location="acme/shop", id=event.subject))
+        await world.run_control.note_comment("unknown", Notice(location="acme/shop", id=event.subject))
         assert (await world.until(run_id, seconds=15)).status == "done"
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

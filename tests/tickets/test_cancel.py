@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.tickets import ProjectScope, Routes
-from harken.tickets.desk import Desk
+from harken.tickets.run_control import RunControl
 from tests.services.github import SHOP
-from tests.tickets.desk_world import Ours, World, settings, tickets_world
+from tests.tickets.run_control_world import Ours, World, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
 PULL = {"id": "pull", "action": "ticket.pull_request", "head": "harken/1"}
@@ -58,7 +58,7 @@ def test_a_run_at_work_is_cancelled_when_the_feed_tells(how: str, tmp_path: Path
             await clock.sleep(100)
             WITHDRAWN[how](world, issue)
             await world.tell(issue)
-            world.desk.nudge()
+            world.run_control.nudge()
             # a label may be back within five seconds
             run = await world.until(run_id, seconds={"closed": 2, "label removed": 11}[how])
             assert (run.status, run.error, world.pulls()) == ("cancelled", WHY[how], [])
@@ -205,7 +205,7 @@ async def test_a_tracker_that_hangs_or_fails_stops_only_itself(clock: VirtualClo
         world.store.runs = odd  # type: ignore[method-assign]
         world.attend()
         assert (await world.until(run_id, seconds=10)).status == "cancelled"
-        assert set(world.desk.trouble) == {"fails"}
+        assert set(world.run_control.trouble) == {"fails"}
 
 
 @virtual
@@ -217,7 +217,7 @@ async def test_a_revoked_token_does_not_keep_withdrawn_runs_alive(clock: Virtual
         await clock.sleep(5)
         del world.hub.tokens["app"]
         await clock.sleep(30)
-        assert "hub" in world.desk.trouble
+        assert "hub" in world.run_control.trouble
         world.hub.unlabel(issue, "fix")
         await world.tell(issue)
         run = await world.until(run_id, seconds=20)
@@ -226,7 +226,7 @@ async def test_a_revoked_token_does_not_keep_withdrawn_runs_alive(clock: Virtual
         assert (await world.run(other_id)).status == "running"
         world.hub.tokens["app"] = None
         await clock.sleep(30)
-        assert world.desk.trouble == {}
+        assert world.run_control.trouble == {}
 
 
 @pytest.mark.parametrize("how", WITHDRAWN)
@@ -260,9 +260,9 @@ async def test_a_run_at_work_elsewhere_is_cancelled_within_30_seconds(clock: Vir
 
     async with tickets_world(clock, tmp_path, DO, PULL, working=False) as world:
         store: Any = world.store
-        attending = Desk(store, lambda name: {SHOP: world.github}, lambda: world.settings, clock)
+        attending = RunControl(store, lambda name: {SHOP: world.github}, lambda: world.settings, clock)
         world.work()
-        tasks = [asyncio.create_task(attending.keep(Ours())), asyncio.create_task(world.desk.keep(Theirs()))]
+        tasks = [asyncio.create_task(attending.keep(Ours())), asyncio.create_task(world.run_control.keep(Theirs()))]
         issue = world.ticket()
         run_id = await world.tell(issue)
         world.seconds = 3600.0

@@ -10,7 +10,7 @@ import pytest
 
 from harken.testing import VirtualClock, virtual
 from harken.tickets import Routes, Trust
-from tests.tickets.desk_world import OURS, World, record_of, settings, tickets_world
+from tests.tickets.run_control_world import OURS, World, record_of, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do"}
 

@@ -12,7 +12,7 @@ from harken.testing import VirtualClock, virtual
 from harken.ticket import Actor, LabelChange, Ticket
 from harken.tickets import Routes
 from harken.tickets.removal import Removal, find_removal, grace_of, is_meant, seconds_left
-from tests.tickets.desk_world import settings, tickets_world
+from tests.tickets.run_control_world import settings, tickets_world
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ISSUE = Ticket(id="1", ref="shop#1", title="", url="", status="open", closed=False)

@@ -361,7 +361,7 @@ async def test_a_wrong_signature_is_refused_and_a_fault_of_ours_is_not(clock: Vi
             await it.tell()
 
         async def fail(tracker: str, notice: Notice) -> None:
-            raise NeedsAttention("nobody is at the desk") if notice.id else KeyError("a fault")
+            raise NeedsAttention("nobody is there") if notice.id else KeyError("a fault")
 
         it.source._notices, it.source._on_comment = it.notices, fail
         issue = it.hub.open("fix")

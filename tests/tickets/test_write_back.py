@@ -12,7 +12,7 @@ import pytest
 from harken.run.workflows import check_workflow
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
-from tests.tickets.desk_world import World, record_of, settings, tickets_world
+from tests.tickets.run_control_world import World, record_of, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do"}
 COMMENT = {"id": "say", "action": "ticket.comment", "text": "Looking at {{.event.title}}"}

@@ -22,10 +22,10 @@ from harken.run.worker import Worker
 from harken.store import Store
 from harken.tickets import TrackerSettings, tracker_of
 from harken.tickets.adoption import AdoptionResult
-from harken.tickets.desk import Desk
 from harken.tickets.pace import WritePace, WritePaces
 from harken.tickets.projector import Projector
 from harken.tickets.receipt import receipt_key
+from harken.tickets.run_control import RunControl
 
 __all__ = ["TicketWork", "signing_key"]
 
@@ -68,11 +68,11 @@ class TicketWork:
         self._paces = WritePaces(clock)
         self._projector: Projector | None = None
         self.trouble = ""
-        self.desk = Desk(
+        self.run_control = RunControl(
             store, factory.trackers, self._settings, clock, turn=self._take_turn, on_cancelled=worker.check_claims
         )
-        factory.bracket = self.desk.bracket
-        factory.tickets.on_comment = self.desk.note_comment
+        factory.bracket = self.run_control.bracket
+        factory.tickets.on_comment = self.run_control.note_comment
         factory.tickets.pace = self._pace_of
 
     def _settings(self) -> Mapping[str, TrackerSettings]:
@@ -93,7 +93,7 @@ class TicketWork:
         while not self._settings():
             await self._clock.sleep(LOOK_SECONDS)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.desk.keep(lease), name="desk")
+            group.create_task(self.run_control.keep(lease), name="ticket runs")
             group.create_task((await self._wait_for_key()).keep(lease), name="projector")
 
     async def _wait_for_key(self) -> Projector:
@@ -130,7 +130,7 @@ class TicketWork:
     def note_commit(self, feed: str) -> None:
         """Events of a tracker were committed: a run may have begun, or be wanted no more."""
         if tracker_of(feed):
-            self.desk.nudge()
+            self.run_control.nudge()
             if self._projector is not None:
                 self._projector.nudge()
 

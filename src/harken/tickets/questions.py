@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harken.runs import Run, StepRecord
-from harken.tickets.looking import PREFLIGHT
+from harken.tickets.preflight import PREFLIGHT
 
 __all__ = ["asking_step", "is_approval", "prompt_of"]
 

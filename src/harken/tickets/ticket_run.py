@@ -25,8 +25,8 @@ from harken.runs import Claimed, Park, Run, StepRecord
 from harken.ticket import Comment, PullRequest, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.cycle import SWEEP_EVERY
-from harken.tickets.looking import PREFLIGHT, Looker, Seen, accepted_look, is_same_label
 from harken.tickets.notes import find_note, inert, note
+from harken.tickets.preflight import PREFLIGHT, Preflight, Seen, accepted_look, is_same_label
 from harken.tickets.removal import GRACE_SECONDS, grace_of, is_meant, seconds_left
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, ProjectSettings, TrackerSettings, feed_name
 from harken.tickets.withdrawal import remembered
@@ -87,7 +87,7 @@ class TicketRun:
         self._project = project
         self._claimed = claimed
         self._event = claimed.events[0]
-        self._looker = Looker(tracker, around.accounts, around.clock, settings, project, self._event)
+        self._check = Preflight(tracker, around.accounts, around.clock, settings, project, self._event)
 
     @property
     def first(self) -> Step:
@@ -183,7 +183,7 @@ class TicketRun:
             raise Withdrawn(seen.reason)
         feed = feed_name(self._settings.name)
         known = (await self._around.store.recall(feed, [self._event.subject])).get(self._event.subject)
-        told = remembered(known.state if known is not None else None, self._looker.wish(journal))
+        told = remembered(known.state if known is not None else None, self._check.wish(journal))
         if told.reason and told.certain and not moving:
             # a webhook or a list has told us more than this read did: one of them is behind
             raise Deferred(f"the ticket is shown as it was before {told.reason}", after=FIRST_PAUSE)
@@ -194,7 +194,7 @@ class TicketRun:
         clock, begun = self._around.clock, accepted_look(journal) is not None
         grace, began = grace_of(self._settings, begun=begun), clock.monotonic()
         while True:
-            seen = await self._looker.look(journal, moving=moving)
+            seen = await self._check.look(journal, moving=moving)
             if seen.removal is None:
                 return seen
             if not begun and (left := seconds_left(seen.removal, grace, clock.now())):

@@ -35,9 +35,9 @@ from harken.tickets.comment_text import (
     trusted_labeller,
 )
 from harken.tickets.lifecycle import Lifecycle
-from harken.tickets.looking import Looker, accepted_look
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.pace import PROGRESS, WritePace
+from harken.tickets.preflight import Preflight, accepted_look
 from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
 from harken.tickets.receipt import Receipt, is_sticky, notice_line, receipt_line
 from harken.tickets.removal import GRACE_SECONDS
@@ -188,9 +188,9 @@ class TicketWriter:
             return False
         name = f"{target.settings.name}:{target.settings.account}"
         accounts = self._accounts.setdefault(name, Accounts(self._clock))
-        looker = Looker(target.tracker, accounts, self._clock, target.settings, target.project, event)
+        preflight = Preflight(target.tracker, accounts, self._clock, target.settings, target.project, event)
         try:
-            trusted = (await looker.judge(ticket, run.journal)).trusted.yes
+            trusted = (await preflight.judge(ticket, run.journal)).trusted.yes
         except Deferred as error:
             log.debug("ticket.not_shown_yet", tracker=target.settings.name, ticket=ticket.ref, reason=str(error))
             return False

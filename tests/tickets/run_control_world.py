@@ -1,4 +1,4 @@
-"""A fake GitHub, a store, a worker and the desk: the small world in which runs of tickets are tried."""
+"""A fake GitHub, a store, a worker and the run control: the small world in which runs of tickets are tried."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from harken.tickets import (
     standing,
     trigger_name,
 )
-from harken.tickets.desk import Desk
 from harken.tickets.events import Placed, event_of
 from harken.tickets.projector import Projector
 from harken.tickets.receipt import receipt_key
+from harken.tickets.run_control import RunControl
 from harken.tickets.source import TicketSource
 from tests.services.github import SHOP, account
 
@@ -89,7 +89,7 @@ class World:
         self.clock = clock
         self.hub = hub
         self.store = store
-        # what the worker and the desk use
+        # what the worker and the run control use
         self.used: Any = store
         self.opened = opened
         self.settings = {"hub": tracker}
@@ -99,12 +99,12 @@ class World:
         host = Host(http=self.http, clock=clock, random=Random(1), allow_private=True)
         self.github = GitHubTracker(SHOP, account(hub, "app"), host)
         self.wrapped: Any = self.github
-        self.desk = self.new_desk()
+        self.run_control = self.new_run_control()
         self.worker = self.new_worker("w1")
         self._tasks: list[asyncio.Task[Any]] = []
 
-    def new_desk(self) -> Desk:
-        return Desk(
+    def new_run_control(self) -> RunControl:
+        return RunControl(
             self.used,
             lambda name: {SHOP: self.wrapped},
             lambda: self.settings,
@@ -122,7 +122,7 @@ class World:
             destination=_missing,
             action=lambda name: (Act(params=Anything, run=self._do), None, host),
             workflow_rev=lambda name: None,
-            bracket=self.desk.bracket,
+            bracket=self.run_control.bracket,
         )
         return Worker(
             self.used,
@@ -153,12 +153,12 @@ class World:
         self._tasks.append(asyncio.create_task(self.worker.run()))
 
     def attend(self) -> None:
-        self._tasks.append(asyncio.create_task(self.desk.keep(Ours())))
+        self._tasks.append(asyncio.create_task(self.run_control.keep(Ours())))
 
     def use(self, store: Any) -> None:
-        """Let the worker and the desk use this store, before they are at work."""
+        """Let the worker and the run control use this store, before they are at work."""
         self.used = store
-        self.desk = self.new_desk()
+        self.run_control = self.new_run_control()
         self.worker = self.new_worker("w1")
 
     async def crash(self) -> None:
@@ -169,7 +169,7 @@ class World:
         self._tasks = []
         self.worker._active.clear()
         self.used = self.store
-        self.desk = self.new_desk()
+        self.run_control = self.new_run_control()
         self.worker = self.new_worker("w2")
 
     def ticket(self, *labels: str, by: str = "mia", **more: Any) -> Issue:
@@ -305,7 +305,7 @@ async def tickets_world(
     working: bool = True,
     **more: Any,
 ) -> AsyncIterator[World]:
-    """A project `shop` whose label `fix` starts these steps. Its worker and desk are at work if `working`."""
+    """A project `shop` whose label `fix` starts these steps. Its worker and run control are at work if `working`."""
     hub = GitHub(clock)
     hub.tokens["app"], hub.apps["app"] = None, OURS
     hub.repos[SHOP].branches.append("harken/1")

@@ -1,7 +1,7 @@
-"""The desk: what happens around the runs that tickets start, for all trackers of a configuration.
+"""What is done around the runs that tickets start, for all trackers of a configuration.
 
-Runs get their look at the ticket and the acts of their steps here (`bracket`). Beside them, the desk passes over the
-open runs of each tracker: what was withdrawn is cancelled, and answers on tickets are handed on.
+Runs get their look at the ticket and the acts of their steps here (`bracket`). Beside them, the open runs of each
+tracker are passed over: what was withdrawn is cancelled, and answers on tickets are handed on.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from harken.runs import Claimed
 from harken.tasks import cancel_and_wait
 from harken.ticket import Notice, TicketTracker
 from harken.tickets.accounts import Accounts
-from harken.tickets.attendance import Attendance, DeskStore
-from harken.tickets.looking import PREFLIGHT
 from harken.tickets.memory import TicketMemories, TicketMemory
+from harken.tickets.open_runs import OpenRuns, RunControlStore
+from harken.tickets.preflight import PREFLIGHT
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, TrackerSettings, feed_name
 from harken.tickets.ticket_run import POSTFLIGHT, Surroundings, TicketRun
 
-__all__ = ["Desk", "Lease"]
+__all__ = ["Lease", "RunControl"]
 
 log = structlog.get_logger("harken.tickets")
 
@@ -49,7 +49,7 @@ async def _nobody_to_tell() -> None:
     """The next heartbeat of the worker finds out."""
 
 
-class Desk:
+class RunControl:
     """`trackers` maps the name of a tracker to its locations; both it and `settings` are asked each time.
 
     `turn` waits for the turn to write to a ticket, or raises Deferred. `on_cancelled` is called when runs may have been
@@ -59,7 +59,7 @@ class Desk:
 
     def __init__(
         self,
-        store: DeskStore,
+        store: RunControlStore,
         trackers: Callable[[str], Mapping[str, TicketTracker]],
         settings: Callable[[], Mapping[str, TrackerSettings]],
         clock: Clock,
@@ -75,7 +75,7 @@ class Desk:
         self._turn = turn
         self._on_cancelled = on_cancelled
         self._accounts: dict[str, Accounts] = {}
-        self._attendances: dict[str, Attendance] = {}
+        self._by_tracker: dict[str, OpenRuns] = {}
         self._commented_trackers: set[str] = set()
         self._nudged = asyncio.Event()
 
@@ -123,7 +123,7 @@ class Desk:
         """A webhook told of a comment. Who wrote it, and what, is read from the platform."""
         settings = self._settings().get(tracker)
         if settings is not None:
-            self._attendance(settings).heard(notice.id)
+            self._runs_of(settings).note_comment(notice.id)
             self._commented_trackers.add(tracker)
             self.nudge()
 
@@ -141,7 +141,7 @@ class Desk:
                 for name in list(self._settings() if ours else self._commented_trackers):
                     if name not in passes or passes[name].done():
                         self._commented_trackers.discard(name)
-                        passes[name] = asyncio.create_task(self.attend(name), name=f"desk {name}")
+                        passes[name] = asyncio.create_task(self.attend(name), name=f"ticket runs {name}")
                 await self._wait()
         finally:
             await cancel_and_wait(passes.values())
@@ -152,20 +152,20 @@ class Desk:
         if settings is None:
             return
         try:
-            await self._attendance(settings).run()
+            await self._runs_of(settings).run()
         except HarkenError as error:
             self._note(name, str(error))
         except Exception as error:
-            log.exception("desk.failed", tracker=name)
+            log.exception("ticket_runs.failed", tracker=name)
             self._note(name, f"a bug: {type(error).__name__}")
         else:
             if self.trouble.pop(name, None) is not None:
-                log.info("desk.recovered", tracker=name)
+                log.info("ticket_runs.recovered", tracker=name)
 
-    def _attendance(self, settings: TrackerSettings) -> Attendance:
-        known = self._attendances.get(settings.name)
+    def _runs_of(self, settings: TrackerSettings) -> OpenRuns:
+        known = self._by_tracker.get(settings.name)
         if known is None or known.settings != settings:
-            known = self._attendances[settings.name] = Attendance(
+            known = self._by_tracker[settings.name] = OpenRuns(
                 settings,
                 lambda location: self._tracker(settings, location),
                 self._store,
@@ -186,7 +186,7 @@ class Desk:
 
     def _note(self, name: str, why: str) -> None:
         if name not in self.trouble:
-            log.warning("desk.trouble", tracker=name, reason=why)
+            log.warning("ticket_runs.trouble", tracker=name, reason=why)
         self.trouble[name] = why
 
     async def _check(self) -> None:
@@ -194,14 +194,14 @@ class Desk:
         try:
             await self._on_cancelled()
         except HarkenError as error:
-            log.debug("desk.not_checked", reason=str(error))
+            log.debug("ticket_runs.not_checked", reason=str(error))
 
     async def _is_ours(self, lease: Lease) -> bool:
         try:
             return await lease.keep()
         except HarkenError as error:
             # that the store is away, and that it is back, is logged by the store itself
-            log.debug("desk.no_lease", reason=str(error))
+            log.debug("ticket_runs.no_lease", reason=str(error))
             return False
 
     async def _wait(self) -> None:

@@ -24,7 +24,7 @@ from tests.services.test_azure_devops_tracker import WorkItemBoard
 from tests.services.test_github_tracker import HubBoard
 from tests.services.test_gitlab_tracker import LabBoard
 from tests.services.test_jira_tracker import JiraBoard
-from tests.tickets.desk_world import settings, tickets_world
+from tests.tickets.run_control_world import settings, tickets_world
 
 
 class Board(Protocol):

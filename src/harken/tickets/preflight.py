@@ -26,7 +26,7 @@ from harken.tickets.settings import ProjectSettings, TrackerSettings
 from harken.tickets.trust import Trusted
 from harken.tickets.withdrawal import OwnMove, Wish, is_replaced, missing_label, own_move, why_withdrawn
 
-__all__ = ["PREFLIGHT", "Looker", "Seen", "accepted_look", "is_same_label", "is_unordered", "last_addition"]
+__all__ = ["PREFLIGHT", "Preflight", "Seen", "accepted_look", "is_same_label", "is_unordered", "last_addition"]
 
 PREFLIGHT = "ticket.preflight"
 BEHIND_FOR = timedelta(minutes=10)
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     change: LabelChange | None = None
 
 
-class Looker:
+class Preflight:
     """Looks at the ticket of the run that this event started. `journal` is that of the run as it is now."""
 
     def __init__(

@@ -10,7 +10,7 @@ import pytest
 from harken.testing import VirtualClock, virtual
 from harken.testing.crashing import CrashingStore
 from harken.testing.fakes.github import Issue
-from tests.tickets.desk_world import World, tickets_world
+from tests.tickets.run_control_world import World, tickets_world
 
 PIPELINE = (
     {"id": "say", "action": "ticket.comment", "text": "on it"},

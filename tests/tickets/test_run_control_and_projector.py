@@ -1,4 +1,4 @@
-"""What people see on the ticket while the desk decides: both write with one account, and neither repeats the other."""
+"""What people see on a ticket: run control and projector write with one account, and neither repeats the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets import Trust
-from tests.tickets.desk_world import World, settings, tickets_world
+from tests.tickets.run_control_world import World, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
 PULL = {"id": "pull", "action": "ticket.pull_request", "head": "harken/1"}

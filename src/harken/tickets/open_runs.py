@@ -24,13 +24,13 @@ from harken.ticket import Actor, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.answers import answer_in, question_of, replies_to
 from harken.tickets.events import VOUCHED
-from harken.tickets.looking import accepted_look, is_unordered
 from harken.tickets.memory import DocumentStore
+from harken.tickets.preflight import accepted_look, is_unordered
 from harken.tickets.removal import Removal, find_removal, grace_of, is_meant
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
 from harken.tickets.withdrawal import Wish, is_replaced, missing_label, own_move, remembered, why_withdrawn
 
-__all__ = ["Attendance", "DeskStore"]
+__all__ = ["OpenRuns", "RunControlStore"]
 
 T = TypeVar("T")
 
@@ -52,8 +52,8 @@ PATIENCE_SHARE, LONGEST_WAIT = 0.05, 300.0
 """The longer a question waits, the less often its answer is looked for: after a part of that time, at most 5 min."""
 
 
-class DeskStore(DocumentStore, Protocol):
-    """The part of a store that the desk needs."""
+class RunControlStore(DocumentStore, Protocol):
+    """The part of a store that the run control needs."""
 
     async def runs(
         self, *, trigger: str = "", status: str = "", before: int | None = None, limit: int = 50
@@ -70,7 +70,7 @@ class DeskStore(DocumentStore, Protocol):
     async def answer(self, run_id: str, answer: Any) -> bool: ...
 
 
-class Attendance:
+class OpenRuns:
     """The open runs of one tracker. `on_cancelled` is called when a run was asked to stop.
 
     `note_withdrawn(project, ticket, run)` remembers what we saw and the feed may never see.
@@ -80,7 +80,7 @@ class Attendance:
         self,
         settings: TrackerSettings,
         connect: Callable[[str], TicketTracker],
-        store: DeskStore,
+        store: RunControlStore,
         clock: Clock,
         accounts: Accounts,
         note_withdrawn: Callable[[str, str, str], Awaitable[None]],
@@ -106,7 +106,7 @@ class Attendance:
         self._not_before = 0.0
         self._spread = 0.0
 
-    def heard(self, ticket: str) -> None:
+    def note_comment(self, ticket: str) -> None:
         """There is a new comment on this ticket: look for an answer in the next pass."""
         self._commented.add(ticket)
 

@@ -12,7 +12,7 @@ import pytest
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets import Routes, Trust
-from tests.tickets.desk_world import OURS, World, settings, tickets_world
+from tests.tickets.run_control_world import OURS, World, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
 
