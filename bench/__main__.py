@@ -29,6 +29,7 @@ NAMES = (
     "fleet",
     "fanout",
     "growth",
+    "backtest",
 )
 RESULTS = Path("bench-results.json")
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from harken.app.store import scratch_store
 from harken.backends.sqlite import SqliteStore
 from harken.backoff import Health
+from harken.clock import Clock
 from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
@@ -24,7 +26,7 @@ from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
 from harken.source import Cursor, Host, Lag, Place, PositionedSource
-from harken.store import Commit, Committed, Failure, Tick
+from harken.store import Commit, Committed, Failure, Store, Tick
 from harken.testing import HandClock
 from harken.ticket import TicketTracker
 from harken.tickets.adoption import AdoptionResult
@@ -123,6 +125,9 @@ class FakeEngine:
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
         source = self.sources.get(feed)
         return source.place_of(key, cursor) if source else None
+
+    def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
+        return scratch_store(clock)
 
     def nudge(self) -> None:
         self.nudges += 1

@@ -96,6 +96,10 @@ _TABLE = (
     _post("store.backup", "/api/store/backup", target="text"),
     _list("triggers.list", "/api/triggers", type="text"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
+    _post(
+        "triggers.backtest", f"{_TRIGGER}/backtest",
+        name="text", condition="text", last="text", since="text", until="text",
+    ),
     _post("triggers.test", f"{_TRIGGER}/test", name="text", lookback="number"),
     _post("triggers.run", f"{_TRIGGER}/run", name="text"),
     _post("triggers.pause", f"{_TRIGGER}/pause", name="text", reason="text"),

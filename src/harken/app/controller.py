@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from harken.app.dry_run import preview
 from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
+from harken.app.store import scratch_store
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
@@ -234,6 +236,9 @@ class Controller:
 
     def write_pace(self, tracker: str) -> WritePace:
         return self._ticket_work().write_pace(tracker)
+
+    def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
+        return scratch_store(clock)
 
     async def tell(self, feed: str, events: Sequence[Event]) -> None:
         await self._intake.committer.push(feed, events, Read(now=self._clock.now()))

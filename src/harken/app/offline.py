@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from harken.app.application import refuse_blocking
 from harken.app.controller import finding_lines, last_applied, load_start_lines, preview_trigger
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
-from harken.app.store import KEY, open_store, rekey_store, without_password
+from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
 from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
@@ -111,6 +111,9 @@ class Offline:
         # nothing is opened: a stream connects when it is followed
         source = self._factory.source(found) if found is not None and found.way == "stream" else None
         return source.place_of(key, cursor) if isinstance(source, PositionedSource) else None
+
+    def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
+        return scratch_store(clock)
 
     def nudge(self) -> None:
         """There is no engine to notify."""

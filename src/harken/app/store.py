@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ __all__ = [
     "opened_store",
     "rekey_store",
     "reopen",
+    "scratch_store",
     "transfer_at",
     "wait_for_store",
     "without_password",
@@ -78,6 +80,21 @@ def open_store(location: str, clock: Clock, *, readonly: bool = False, key: str 
         return _new_file(location, clock, key)
     backend = _backend(location)
     return opened_store(backend.at(location, None if backend.shared else clock, readonly=readonly, key=key))
+
+
+@asynccontextmanager
+async def scratch_store(clock: Clock) -> AsyncIterator[Store]:
+    """An empty store that is thrown away at the end. It is in memory where the system has a folder for that."""
+    from harken.backends.sqlite import SqliteStore
+
+    shared = "/dev/shm"
+    place = shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="harken-scratch-", dir=place) as folder:
+        store = SqliteStore.at(Path(folder) / "scratch.db", clock, inline=True)
+        try:
+            yield store
+        finally:
+            await store.close()
 
 
 def _new_file(location: str, clock: Clock, key: str) -> OpenedStore:

@@ -15,7 +15,7 @@ from harken.cli.show import Column, clock, fields, listing, print_json, say, tab
 __all__ = ["explain_command", "triggers_command"]
 
 SPANS = 5
-OWN_LINES = ("advice", "coverage", "gaps", "ticks", "last_error", "last_error_at", "refused_webhooks")
+OWN_LINES = ("advice", "clauses", "coverage", "gaps", "ticks", "last_error", "last_error_at", "refused_webhooks")
 """Fields of `show` that are printed in a form of their own."""
 
 COLUMNS: tuple[Column, ...] = (
@@ -82,6 +82,8 @@ def show_trigger(session: Session, name: str) -> None:
     for label, spans in (("covered", answer["coverage"]), ("gap", answer["gaps"])):
         for span in spans[-SPANS:]:
             say(f"{label}: {clock(span['start'])} to {clock(span['end'])}")
+    for clause in answer["clauses"]:
+        say(f"clause {clause['clause']}: not true for {clause['failed']}, alone held back {clause['alone']}")
     if answer["ticks"]:
         table(answer["ticks"], TICKS)
     if answer["refused_webhooks"]:
@@ -176,6 +178,26 @@ def release_runs(session: Session, name: str) -> None:
 def drop_runs(session: Session, name: str) -> None:
     """Cancel the trigger's held runs."""
     fields(session, session.call("triggers.drop", name=name))
+
+
+@command(triggers_command, "backtest")
+@click.argument("name")
+@click.option("--condition", help="A changed condition, in CEL; without it the trigger as it is.")
+@click.option("--last", metavar="DURATION", help="How far back: 7d, 12h. [default: 7d]")
+@click.option("--since", metavar="TIME", help="From this time on instead of --last.")
+@click.option("--until", metavar="TIME", help="Up to this time.")
+def backtest_trigger(session: Session, name: str, **given: str | None) -> int:
+    """Decide stored events again: what a changed condition would fire, and whether the rules give what was recorded.
+
+    Changes nothing. Exits 1 when the rules as they are do not give the recorded verdicts.
+    """
+    answer = session.call("triggers.backtest", name=name, **given)
+    if session.as_json:
+        print_json(answer)
+    else:
+        for line in answer["lines"]:
+            say(line)
+    return 1 if answer["not_reproduced"] else 0
 
 
 @command(triggers_command, "explain")

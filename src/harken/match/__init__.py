@@ -1,7 +1,21 @@
 """Matching: batch + memory + rules → intents. Pure: no clock, no store, no network."""
 
-from harken.match.decide import Read, match, spaced_due
+from harken.match.decide import Read, match, spaced_due, variables_of
 from harken.match.dedup import Sighting, memory_id, recognise
 from harken.match.rules import Rule, Rules, compile_rules
+from harken.match.screen import Screen, Screened
 
-__all__ = ["Read", "Rule", "Rules", "Sighting", "compile_rules", "match", "memory_id", "recognise", "spaced_due"]
+__all__ = [
+    "Read",
+    "Rule",
+    "Rules",
+    "Screen",
+    "Screened",
+    "Sighting",
+    "compile_rules",
+    "match",
+    "memory_id",
+    "recognise",
+    "spaced_due",
+    "variables_of",
+]

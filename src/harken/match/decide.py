@@ -18,7 +18,7 @@ from harken.match.rules import Rule, Rules
 from harken.schedule import Quiet, quiet_hours, zone_of
 from harken.store import Entry, GatherInto, Intent
 
-__all__ = ["CATCH_UP", "SPREAD", "Read", "match", "spaced_due"]
+__all__ = ["CATCH_UP", "SPREAD", "Read", "match", "spaced_due", "variables_of"]
 
 CATCH_UP = timedelta(seconds=60)
 """The shared run of old events is due when no further one has come for so long: all pages of a read share one run."""
@@ -130,8 +130,11 @@ def _moved_by(rule: Rule) -> str:
 
 
 def _variables(event: Event, rules: Rules) -> dict[str, Any]:
-    if not rules.reads_meta:
-        return {"event": event.data}
+    return variables_of(event, rules.feed.name) if rules.reads_meta else {"event": event.data}
+
+
+def variables_of(event: Event, feed: str) -> dict[str, Any]:
+    """Everything that a condition may read of an event."""
     return {
         "event": event.data,
         "meta": {
@@ -140,7 +143,7 @@ def _variables(event: Event, rules: Rules) -> dict[str, Any]:
             "state": event.state,
             "type": event.type,
             "occurred_at": event.occurred_at,
-            "feed": rules.feed.name,
+            "feed": feed,
         },
     }
 

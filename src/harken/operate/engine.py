@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from harken.clock import Clock
 from harken.event import Event, Outcome
 from harken.rate_limit import Level
+from harken.store import Store
 
 if TYPE_CHECKING:
     from harken.config.loaded import Account
@@ -128,6 +131,10 @@ class Engine(Protocol):
 
     async def adopt_tickets(self, tracker: str) -> AdoptionResult:
         """Rebuild the memory of a tracker's tickets from what is on them."""
+        ...
+
+    def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
+        """An empty store on this clock, which is thrown away at the end: to try what real ones would decide."""
         ...
 
     def nudge(self) -> None:

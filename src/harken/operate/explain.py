@@ -13,6 +13,7 @@ from harken.event import Known, Recorded, Verdict
 from harken.feed import INTERNAL, FeedState, TriggerState
 from harken.ingest.parts import stored_position
 from harken.ingest.stream import GAP
+from harken.operate.clause_blame import near_miss
 from harken.operate.context import Context
 from harken.operate.explanations import (
     Case,
@@ -105,11 +106,22 @@ async def _explain_recorded(
     spent = next_room(definition, trigger, now)
     budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
     given = explain_event(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
+    if verdict is not None and verdict.outcome == "filtered" and definition is not None and definition.condition:
+        given = _with_near_miss(given, near_miss(definition.condition, event))
     if len(found) == 1:
         return given
     later = [_line(trigger, other, context.clock.now()) for other in found[:asked]]
     earlier = [_line(trigger, other, context.clock.now()) for other in found[asked + 1 :]]
     return msgspec.structs.replace(given, details={**given.details, "later": later, "earlier": earlier})
+
+
+def _with_near_miss(given: Explanation, near: Plain | None) -> Explanation:
+    """Add the clause that alone held the event back, and the smallest change of it."""
+    if near is None or near["of"] == 1:
+        return given
+    change = f"; it would have fired with {near['change']}" if near["change"] else ""
+    said = f"only {near['clause']} held it back, {near['of'] - 1} other clauses were true{change}"
+    return msgspec.structs.replace(given, details={**given.details, "near_miss": said})
 
 
 async def _explain_missing(

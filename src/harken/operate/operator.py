@@ -30,6 +30,7 @@ from harken.operate import (
     webhooks,
     workflows,
 )
+from harken.operate.backtest import backtest
 from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
@@ -65,6 +66,7 @@ READS: Mapping[str, Operation] = {
     "triggers.show": triggers.show,
     "triggers.test": triggers.test,
     "triggers.explain": explain,
+    "triggers.backtest": backtest,
     "pollers.list": pollers.list_jobs,
     "pollers.show": pollers.show,
     "tools.list": agent_tools.list_tools,

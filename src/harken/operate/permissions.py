@@ -63,6 +63,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "triggers.show": _sees("trigger", "name"),
     "triggers.explain": _sees("trigger", "name"),
     "triggers.test": _does("trigger", "name"),
+    "triggers.backtest": _does("trigger", "name"),
     "triggers.run": _does("trigger", "name"),
     "triggers.pause": _does("trigger", "name"),
     "triggers.resume": _does("trigger", "name"),

@@ -13,6 +13,7 @@ from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.live import Late
 from harken.ingest.parts import stored_position
+from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
 from harken.operate.paging import page_by
 from harken.operate.rate_limits import budget_of
@@ -131,6 +132,7 @@ async def show(context: Context, *, name: str) -> Plain:
         "held_more": False,
         "held_by": dict(stored.backlog(name).held),
         "recent": await outcomes(context, state),
+        "clauses": await recent_blame(context, definition),
         "refused_webhooks": refused_webhooks(context, feed),
         **await _start_moved(context, name),
         **limits(definition, state, context.clock.now()),

@@ -21,6 +21,7 @@ from harken.store.values import (
     Failure,
     Generation,
     HeldLease,
+    History,
     IdleRead,
     Lease,
     Listeners,
@@ -244,6 +245,21 @@ class Records(Protocol):
 
     async def events_about(self, feed: str, name: str, *, limit: int = 10) -> Sequence[Recorded]:
         """Events of the feed about the object of this name, newest first (see harken.store.objects)."""
+        ...
+
+    async def history(
+        self,
+        feed: str,
+        trigger: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> History:
+        """A page of the feed's events after an id, oldest first, with what the trigger decided about each.
+
+        Only those that were recorded from `since` on, and before `until`."""
         ...
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:

@@ -28,6 +28,7 @@ __all__ = [
     "GatherInto",
     "Generation",
     "HeldLease",
+    "History",
     "IdleRead",
     "Intent",
     "Lease",
@@ -330,6 +331,22 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A keyset page, newest first; `next` is the `before` of the following page, None at the end."""
 
     items: Sequence[Any]
+    next: int | None = None
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Events of a feed in columns, oldest first: a million of them are read in seconds.
+
+    Times are in microseconds since 1970. `outcomes` has what one trigger decided, empty for none. `data` is a JSON list
+    of their payloads. `next` is the `after` of the following page, None at the end.
+    """
+
+    ids: Sequence[int] = ()
+    types: Sequence[str] = ()
+    occurred_at: Sequence[int | None] = ()
+    recorded_at: Sequence[int] = ()
+    outcomes: Sequence[str] = ()
+    data: bytes = b"[]"
     next: int | None = None
 
 

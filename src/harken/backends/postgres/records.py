@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from harken.backends.codec import dead_run, decode_steps, micros
+from harken.backends.history import MARGIN_US, as_history, first_id_since, outcome_of
 from harken.backends.keyset import PageBuilder
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.definitions import feed_states, trigger_states
@@ -27,10 +28,11 @@ from harken.backends.rows import (
     tick_of,
 )
 from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
+from harken.backends.verdicts import decode_verdicts
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
-from harken.store import Backlog, DeadLetter, Page
+from harken.store import Backlog, DeadLetter, History, Page
 
 __all__ = ["PostgresRecords", "events_of", "events_of_ids", "journals_of", "oldest_writer"]
 
@@ -67,6 +69,18 @@ class PostgresRecords(DatabaseUser):
 
     async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
         return await self._database.read(events_of_ids, list(event_ids))
+
+    async def history(
+        self,
+        feed: str,
+        trigger: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> History:
+        return await self._database.read(_history, feed, trigger, since, until, after, limit)
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         return await self._database.read(_memory_of, feed, memory_id)
@@ -159,6 +173,39 @@ async def events_of_ids(tx: Transaction, ids: Sequence[int]) -> list[Recorded]:
 async def _event(tx: Transaction, event_id: int) -> Recorded | None:
     row = await tx.row(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=$1", event_id)
     return recorded_of(tx, row) if row is not None else None
+
+
+async def _history(
+    tx: Transaction, feed: str, trigger: str, since: datetime | None, until: datetime | None, after: int, limit: int
+) -> History:
+    begin, end = micros(since) if since else None, micros(until) if until else None
+    if begin and not after:
+        after = await _first_since(tx, begin) - 1
+    # what follows was recorded later, also if the clock was set back a little
+    last = None if end is None else await _first_since(tx, end + 2 * MARGIN_US)
+    where = Where().and_("feed=(SELECT id FROM feeds WHERE name={})", feed).and_("id>{}", after)
+    where.and_("id<={}", last).and_("recorded_at>={}", begin).and_("recorded_at<{}", end)
+    clause, bindings = where.clause("id", limit)
+    rows = await tx.rows(f"SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events {clause}", *bindings)
+    opened = tx.seal.open
+    return as_history(
+        [
+            (id, kind, occurred, recorded, opened(data), outcome_of(decode_verdicts(opened(verdicts)), trigger))
+            for id, kind, occurred, recorded, data, verdicts in rows
+        ],
+        limit,
+    )
+
+
+async def _first_since(tx: Transaction, since: int) -> int:
+    search = first_id_since(since, await tx.value("SELECT max(id) FROM events") or 0)
+    try:
+        wanted = next(search)
+        while True:
+            row = await tx.row("SELECT recorded_at FROM events WHERE id>=$1 ORDER BY id LIMIT 1", wanted)
+            wanted = search.send(None if row is None else row[0])
+    except StopIteration as found:
+        return int(found.value)
 
 
 async def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:

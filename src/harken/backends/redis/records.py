@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from harken.backends.codec import dead_run, decode_steps, refused_event
+import msgspec
+
+from harken.backends.codec import dead_run, decode_steps, micros, micros_or_none, refused_event
+from harken.backends.history import MARGIN_US, HistoryRow, as_history, first_id_since, outcome_of
 from harken.backends.redis.codec import (
     ABSENT,
     BUCKET,
@@ -27,7 +30,7 @@ from harken.backends.run_states import CANCELLED, DEAD, FAILED, HELD, MOST_COUNT
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run
-from harken.store import Backlog, DeadLetter, Page
+from harken.store import Backlog, DeadLetter, History, Page
 
 __all__ = ["RedisRecords", "ids_of_feed", "ids_of_key"]
 
@@ -95,6 +98,37 @@ class RedisRecords(UsesSession):
 
     async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
         return await (await self._ready()).events(sorted(set(event_ids), reverse=True))
+
+    async def history(
+        self,
+        feed: str,
+        trigger: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> History:
+        session = await self._ready()
+        begin, end = micros(since) if since else 0, micros(until) if until else LARGEST_ID
+        if begin and not after:
+            after = await _first_since(session, feed, begin) - 1
+        rows: list[HistoryRow] = []
+        while len(rows) < limit:
+            ids = await _ids_after(session, feed, after, limit)
+            for event in await session.events(ids):
+                at = micros(event.recorded_at)
+                if at >= end + 2 * MARGIN_US:
+                    # what follows was recorded later, also if the clock was set back a little
+                    return as_history(rows, limit + 1)
+                if begin <= at < end and len(rows) < limit:
+                    outcome = outcome_of(event.verdicts, trigger)
+                    happened = micros_or_none(event.occurred_at)
+                    rows.append((event.id, event.type, happened, at, msgspec.json.encode(event.data), outcome))
+            if len(ids) < limit:
+                break
+            after = ids[-1]
+        return as_history(rows, limit)
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         session = await self._ready()
@@ -284,6 +318,25 @@ async def _feed_of(session: Session, trigger: str) -> str:
 async def ids_of_feed(session: Session, feed: str, before: int | None, limit: int) -> list[int]:
     """Events of this feed, newest first."""
     return [int(each) for each in await _entries_below(session, f"ef:{feed}", before, limit)]
+
+
+async def _ids_after(session: Session, feed: str, after: int, limit: int) -> list[int]:
+    """Events of this feed with a higher id, oldest first."""
+    instructions = (f"ef:{feed}", after, limit)
+    rows = await session.connection.query("records.entries_above", session.arguments(), instructions)
+    return [int(row) for row in rows]
+
+
+async def _first_since(session: Session, feed: str, since: int) -> int:
+    newest = await ids_of_feed(session, feed, None, 1)
+    search = first_id_since(since, newest[0] if newest else 0)
+    try:
+        wanted = next(search)
+        while True:
+            found = await session.events(await _ids_after(session, feed, wanted - 1, 1))
+            wanted = search.send(micros(found[0].recorded_at) if found else None)
+    except StopIteration as found_id:
+        return int(found_id.value)
 
 
 async def ids_of_key(session: Session, key: str, before: int | None, limit: int) -> list[int]:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from harken.backends.codec import dead_run, decode_steps, micros
+from harken.backends.history import MARGIN_US, as_history, first_id_since, outcome_of, outcomes_of
 from harken.backends.keyset import PageBuilder
 from harken.backends.rows import (
     EVENT_OF_RUN,
@@ -25,10 +28,11 @@ from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, ST
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.definitions import feed_states, trigger_states
 from harken.backends.sqlite.transaction import Transaction
+from harken.backends.verdicts import decode_verdicts
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
-from harken.store import Backlog, DeadLetter, Page
+from harken.store import Backlog, DeadLetter, History, Page
 from harken.store.documents import WORKFLOW
 
 __all__ = ["SqliteRecords", "event_of_id", "events_of", "journal_of"]
@@ -57,6 +61,18 @@ class SqliteRecords(DatabaseUser):
 
     async def events_by_id(self, event_ids: Sequence[int]) -> Sequence[Recorded]:
         return await self._database.read(_events_by_id, event_ids)
+
+    async def history(
+        self,
+        feed: str,
+        trigger: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> History:
+        return await self._database.read(_history, feed, trigger, since, until, after, limit)
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         return await self._database.read(_memory_of, feed, memory_id)
@@ -151,6 +167,78 @@ def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
         return _select_events(tx, "e.id=?", [first], "ASC", 1, EVENT_OF_RUN)
     gathered = "e.id IN (SELECT event FROM run_events WHERE run=?)"
     return _select_events(tx, gathered, [seq], "ASC", 100_000, EVENT_OF_RUN)
+
+
+# one row with all of them: making a row for each event takes longer than reading them
+_HISTORY = """SELECT count(*), coalesce(max(id), 0), CAST('['||group_concat(id)||']' AS BLOB),
+group_concat(type, x'1f'), CAST('['||group_concat(coalesce(occurred_at, 'null'))||']' AS BLOB),
+CAST('['||group_concat(recorded_at)||']' AS BLOB), CAST('['||group_concat(data)||']' AS BLOB),
+CAST('['||group_concat(verdicts)||']' AS BLOB) FROM ({})"""
+_HISTORY_ROWS = """SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events WHERE feed=:feed AND id>:after
+AND id<:end AND recorded_at>=:since AND recorded_at<:until ORDER BY id LIMIT :limit"""
+_ALWAYS = 2**62
+_decode_ids = msgspec.json.Decoder(list[int]).decode
+_decode_times = msgspec.json.Decoder(list[int | None]).decode
+
+
+def _history(
+    tx: Transaction, feed: str, trigger: str, since: datetime | None, until: datetime | None, after: int, limit: int
+) -> History:
+    begin, end = micros(since) if since else 0, micros(until) if until else _ALWAYS
+    if begin and not after:
+        after = _first_since(tx, begin) - 1
+    bindings = {
+        "feed": tx.value("SELECT id FROM feeds WHERE name=?", (feed,)),
+        "after": after,
+        # what follows was recorded later, also if the clock was set back a little
+        "end": _ALWAYS if until is None else _first_since(tx, end + 2 * MARGIN_US) + 1,
+        "since": begin,
+        "until": end,
+        "limit": limit,
+    }
+    found = None if tx.seal.encrypted else _joined_history(tx, trigger, bindings)
+    if found is not None:
+        return found
+    rows = tx.execute(_HISTORY_ROWS, bindings)
+    opened = tx.seal.open
+    return as_history(
+        [(*row[:4], opened(row[4]), outcome_of(decode_verdicts(opened(row[5])), trigger)) for row in rows], limit
+    )
+
+
+def _first_since(tx: Transaction, since: int) -> int:
+    search = first_id_since(since, tx.value("SELECT max(id) FROM events") or 0)
+    try:
+        wanted = next(search)
+        while True:
+            row = tx.row("SELECT recorded_at FROM events WHERE id>=? ORDER BY id LIMIT 1", (wanted,))
+            wanted = search.send(None if row is None else row[0])
+    except StopIteration as found:
+        return int(found.value)
+
+
+def _joined_history(tx: Transaction, trigger: str, bindings: dict[str, Any]) -> History | None:
+    """None if something among it cannot be joined: compressed verdicts, or payloads that are no JSON."""
+    [row] = tx.execute(_HISTORY.format(_HISTORY_ROWS), bindings)
+    count, last, ids, types, occurred, recorded, data, verdicts = row
+    if not count:
+        return History()
+    kinds = types.split("\x1f")
+    try:
+        outcomes = outcomes_of(verdicts, trigger)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if len(kinds) != count or len(outcomes) != count:
+        return None
+    return History(
+        ids=_decode_ids(ids),
+        types=kinds,
+        occurred_at=_decode_times(occurred),
+        recorded_at=_decode_ids(recorded),
+        outcomes=outcomes,
+        data=data,
+        next=last if count == bindings["limit"] else None,
+    )
 
 
 def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:

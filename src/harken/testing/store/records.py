@@ -11,6 +11,7 @@ from harken.feed import INTERNAL
 from harken.runs import Again, Dead, Finished
 from harken.store import Backlog, Page, Settlement, Store
 from harken.testing.store.claims import step
+from harken.testing.store.history import HistoryContract
 from harken.testing.store.leases import rest
 from harken.testing.store.objects import ObjectsContract
 from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, OTHER, Given, definitions, feed, trigger
@@ -28,7 +29,7 @@ async def all_pages(ask: Callable[..., Awaitable[Page]], limit: int, **filters: 
     return items
 
 
-class RecordsContract(ObjectsContract):
+class RecordsContract(ObjectsContract, HistoryContract):
     async def test_events_come_newest_first(self, given: Given) -> None:
         await given.commit(*(given.entry(each) for each in "abc"))
         assert [event.subject for event in await given.events()] == ["c", "b", "a"]

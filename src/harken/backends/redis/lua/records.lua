@@ -63,3 +63,19 @@ local function entries_below(list, before, limit, digits)
   end
   return newest_first
 end
+
+-- verb: entries_above
+-- Entries of a list of rising numbers, oldest first, above the number `after`, at most `limit`.
+local function entries_above(list, after, limit)
+  local key = P .. list
+  local low, high = 0, call('LLEN', key)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if tonumber(call('LINDEX', key, middle)) > after then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return call('LRANGE', key, low, low + limit - 1)
+end

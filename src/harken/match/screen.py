@@ -1,0 +1,138 @@
+"""The first half of matching, for a million stored events: what a trigger declines before anything is made of an event.
+
+It asks the same rule and the same conditions as `match`; an event that is not declined goes on to `match` itself. Only
+the fields that the conditions read are decoded, and events with equal fields are decided once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
+
+from harken.language.cel import Bound, Condition, bind, needs_of
+from harken.language.cel.clauses import and_clauses, failed_clauses
+from harken.match.rules import Rule, Rules
+
+__all__ = ["Screen", "Screened"]
+
+MOST_KNOWN = 100_000
+"""After so many different events what was decided is forgotten, so that memory stays small."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Tree = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+_decode_objects = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+class Screened(NamedTuple):
+    """What the conditions say of an event: `true`, `false` or `error`, now and as changed.
+
+    `failed` are the positions of the clauses of the changed condition that are not true.
+    """
+
+    now: str
+    changed: str
+    failed: tuple[int, ...]
+
+
+TRUE = Screened("true", "true", ())
+
+
+class Screen:
+    """Decides the condition of a trigger, as it is and as it might be, on pages of stored events.
+
+    `partial`: only some fields of the events are decoded. `reads_more`: a condition reads more than the event's data,
+    so that `decide` cannot be used.
+    """
+
+    def __init__(self, rule: Rule, rules: Rules, changed: Condition | None) -> None:
+        self._rule = rule
+        self._rules = rules
+        self._changed = changed
+        self.clauses = and_clauses(changed) if changed is not None else []
+        written = [condition for condition in (rule.condition, changed) if condition is not None]
+        self._needs = needs_of(written) if written else None
+        tree: _Tree = dict(self._needs.tree) if self._needs is not None else {}
+        self.reads_more = bool(tree.keys() - {"event"})
+        self._decode = _decoder(tree.get("event", {}))
+        self.partial = self._decode is not None
+        self._known: dict[bytes, Screened] = {}
+        self._start = _micros(rule.start_line)
+        self.selects_types = bool(rule.trigger.types)
+
+    def decode(self, data: bytes) -> list[dict[str, Any]]:
+        """The events of a JSON list of payloads, perhaps only with the fields that the conditions read."""
+        if self._decode is not None:
+            try:
+                found: list[dict[str, Any]] = self._decode(data)
+            except (msgspec.ValidationError, msgspec.DecodeError):
+                # an odd value, such as a number that no machine word holds: all of it is read then
+                return _decode_objects(data)
+            return found
+        return _decode_objects(data)
+
+    def keys(self, events: Sequence[dict[str, Any]]) -> list[bytes]:
+        """A key for each event; what is decided about events with equal keys is the same."""
+        return list(map(_encode, events))
+
+    def decided(self, key: bytes, event: dict[str, Any]) -> Screened:
+        """What the conditions say of an event with this key."""
+        found = self._known.get(key)
+        if found is None:
+            found = self.screen(self.bound(event))
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def decide(self, events: Sequence[dict[str, Any]]) -> list[Screened]:
+        """What the conditions say of each event."""
+        return [self.decided(key, event) for key, event in zip(self.keys(events), events, strict=True)]
+
+    def bound(self, event: dict[str, Any]) -> Bound:
+        return bind({"event": event}, self._needs)
+
+    def screen(self, bound: Bound) -> Screened:
+        now = _outcome(self._rule.condition, bound)
+        changed = now if self._changed is self._rule.condition else _outcome(self._changed, bound)
+        if changed == "true":
+            return TRUE if now == "true" else Screened(now, changed, ())
+        return Screened(now, changed, failed_clauses(self.clauses, bound))
+
+    def listens(self, kind: str) -> bool:
+        return not self._rule.trigger.types or kind in self._rule.trigger.types
+
+    def begun(self, occurred_at: int | None) -> bool:
+        """Whether the start line counts it. An undated event counts, unless it was in the first read."""
+        if occurred_at is None or occurred_at >= self._start or self._rules.feed.first == "all":
+            return True
+        return self._rules.feed.way == "internal" or self._rule.begun_by(_EPOCH + timedelta(microseconds=occurred_at))
+
+
+def _outcome(condition: Condition | None, bound: Bound) -> str:
+    return "true" if condition is None else condition.outcome(bound)[0]
+
+
+def _micros(moment: datetime) -> int:
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _decoder(tree: _Tree | None) -> Any:
+    """A decoder of lists of events that skips all fields but those in the tree; None where everything is read."""
+    kind = _projected(tree) if tree is not None else None
+    return msgspec.json.Decoder(list[kind]).decode if kind is not None else None  # type: ignore[valid-type]
+
+
+def _projected(tree: _Tree) -> Any:
+    fields: dict[str, Any] = {}
+    for name, below in tree.items():
+        if below is None or not below:
+            fields[name] = Any
+        else:
+            fields[name] = _projected(below) | list[Any] | str | int | float | bool | None
+    # a name that is no identifier works too: it is only a key
+    return TypedDict("Projected", fields, total=False)  # type: ignore[operator]

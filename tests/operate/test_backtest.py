@@ -1,0 +1,251 @@
+"""A backtest goes through what fires: unchanged rules give every recorded verdict, a change shows its difference."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from harken.backends.sqlite import SqliteStore
+from harken.errors import HarkenError, Misconfigured, NotFound
+from harken.event import Event
+from harken.feed import Budget, Digest, Trigger
+from harken.runs import Finished, StepRecord
+from harken.schedule import Quiet
+from harken.store import Settlement
+from harken.testing import HandClock
+from tests.operate.operator_world import Office, trigger
+
+CONDITION = 'event.urgency == "high" && event.size <= 5'
+
+
+@asynccontextmanager
+async def office_with(directory: Path, *triggers: Trigger) -> AsyncIterator[Office]:
+    clock = HandClock()
+    store = SqliteStore.at(directory / "harken.db", clock, inline=True)
+    made = Office(store, clock, directory)
+    made.operator.loaded = made.loaded = replace(made.loaded, triggers=triggers)
+    await store.open(made.loaded.definitions())
+    clock.advance(60)
+    yield made
+    await store.close()
+
+
+def item(office: Office, name: str, **data: Any) -> Event:
+    return Event(subject=name, type="json.item", data={"id": name, **data}, occurred_at=office.clock.now())
+
+
+async def work(office: Office, claimed: list[Any], random: Random) -> None:
+    """Some runs start, some end."""
+    claimed += await office.store.claim("w", 3, 1e6)
+    for one in [one for one in claimed if random.random() < 0.5]:
+        claimed.remove(one)
+        spent = StepRecord(path="a", action="llm", status="ok", tokens=100, usd=0.01)
+        await office.store.journal(one.id, one.token, [spent])
+        await office.store.settle([Settlement(id=one.id, token=one.token, outcome=Finished())])
+
+
+async def live(office: Office, seed: int, rounds: int = 60) -> None:
+    """A day with random events, runs, and now and then a pause."""
+    random, claimed = Random(seed), list[Any]()
+    paused = False
+    for number in range(rounds):
+        office.clock.advance(random.choice([1, 20, 300, 1800]))
+        events = [
+            item(
+                office,
+                f"I{number}-{n}",
+                urgency=random.choice(["high", "low"]),
+                size=random.choice([1, 5, 6, "many", None]),
+                team=random.choice(["a", "b"]),
+            )
+            for n in range(random.choice([1, 1, 3]))
+        ]
+        await office.shows(*events)
+        await work(office, claimed, random)
+        if random.random() < 0.1:
+            await office.ask("triggers.resume" if paused else "triggers.pause", name="oncall")
+            paused = not paused
+
+
+RULES = {
+    "plain": trigger(condition=CONDITION),
+    "no condition": trigger(),
+    "mapped": trigger(condition=CONDITION, mapping={"what": "{{ .event.size.deep }}"}),
+    "digest": trigger(condition=CONDITION, gather=Digest(window=600, max=4, by="{{ .event.team }}")),
+    "skip": trigger(condition=CONDITION, overlap="skip", concurrency_key="{{ .event.team }}"),
+    "queue": trigger(condition=CONDITION, overlap="queue"),
+    "cancel previous": trigger(condition=CONDITION, overlap="cancel_previous"),
+    "quiet hours": trigger(condition=CONDITION, gather=Digest(window=60), quiet=Quiet(start="10:00", end="12:00")),
+    "old": trigger(condition=CONDITION, max_age=0.5),
+    "meta": trigger(condition='meta.type == "json.item" && event.urgency == "high"'),
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_unchanged_rules_give_every_recorded_verdict(tmp_path: Path, rules: str, seed: int) -> None:
+    async with office_with(tmp_path, RULES[rules]) as office:
+        await live(office, seed)
+        answer = await office.ask("triggers.backtest", name="oncall")
+        recorded = [event for event in (await office.store.events(limit=500)).items]
+        assert answer["differing"] == []
+        assert answer["events"] == len(recorded)
+        assert answer["reproduced"] == answer["checked"] == len(recorded)
+        assert answer["not_checked"] == {}
+        assert "(100%)" in answer["lines"][1]
+        assert answer["recorded"] == answer["now"]
+
+
+async def test_a_budget_is_reproduced_or_said_to_be_unknown(tmp_path: Path) -> None:
+    rules = trigger(condition=CONDITION, budget=Budget(runs_per_hour=2, tokens_per_day=900))
+    async with office_with(tmp_path, rules) as office:
+        await live(office, 3)
+        answer = await office.ask("triggers.backtest", name="oncall")
+        assert answer["differing"] == []
+        assert answer["recorded"]["held"] > 0
+        assert answer["checked"] + sum(answer["not_checked"].values()) == answer["events"]
+
+
+async def test_a_changed_condition_shows_what_it_gains_and_loses(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition='event.urgency == "high"')) as office:
+        await office.shows(item(office, "A", urgency="high", size=1), item(office, "B", urgency="low", size=9))
+        await office.shows(item(office, "C", urgency="high", size=9), item(office, "D", urgency="low", size=1))
+        answer = await office.ask("triggers.backtest", name="oncall", condition="event.size > 5", last="1h")
+        assert answer["diff"] == {"would_fire": 1, "would_no_longer_fire": 1, "unchanged": 2, "had_it_listened": 0}
+        assert [row["key"] for row in answer["would_fire"]] == ["B"]
+        assert [row["key"] for row in answer["would_no_longer_fire"]] == ["A"]
+        assert answer["not_reproduced"] == 0
+        assert answer["runs"] == {"recorded": 2, "now": 2}
+        assert "with the changed condition 1 more would fire, 1 would no longer, 2 stay as they are" in answer["lines"]
+
+
+async def test_a_changed_condition_of_a_digest_counts_runs(tmp_path: Path) -> None:
+    rules = trigger(condition='event.urgency == "high"', gather=Digest(window=600))
+    async with office_with(tmp_path, rules) as office:
+        for name, urgency in (("A", "high"), ("B", "low"), ("C", "high")):
+            await office.shows(item(office, name, urgency=urgency))
+            office.clock.advance(400)
+        answer = await office.ask("triggers.backtest", name="oncall", condition="true")
+        assert answer["runs"] == {"recorded": 2, "now": 2}
+        assert answer["diff"]["would_fire"] == 1
+        assert answer["now"] == {"gathered": 3, "filtered": 0}
+
+
+async def test_clauses_are_blamed_for_what_they_alone_held_back(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        sizes = {"A": 7, "B": 9, "C": 7, "D": 3}
+        await office.shows(*(item(office, name, urgency="high", size=size) for name, size in sizes.items()))
+        await office.shows(item(office, "E", urgency="low", size=9), item(office, "F", urgency="low", size=1))
+        answer = await office.ask("triggers.backtest", name="oncall")
+        urgency, size = answer["clauses"]
+        assert (urgency["failed"], urgency["alone"], size["failed"], size["alone"]) == (2, 1, 4, 3)
+        assert size["change"] == "event.size <= 7"
+        assert size["adds"] == 2
+        assert size["condition"] == 'event.urgency == "high" && event.size <= 7'
+        assert size["values"] == {"7": 2, "9": 1}
+        assert urgency["change"] == 'event.urgency in ["high", "low"]'
+        assert "  smallest change: event.size <= 7 lets 2 more through" in answer["lines"]
+
+
+async def test_the_change_that_is_proposed_does_what_it_says(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        await live(office, 5)
+        first = await office.ask("triggers.backtest", name="oncall")
+        for row in [row for row in first["clauses"] if row["condition"]]:
+            again = await office.ask("triggers.backtest", name="oncall", condition=row["condition"])
+            assert again["diff"]["would_fire"] >= row["adds"] > 0
+            assert again["diff"]["would_no_longer_fire"] == 0
+
+
+async def test_what_came_before_the_start_line_is_told_apart(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        old = msgspec.structs.replace(
+            item(office, "A", urgency="high", size=1), occurred_at=office.clock.now() - timedelta(days=1)
+        )
+        await office.shows(old, item(office, "B", urgency="high", size=1))
+        answer = await office.ask("triggers.backtest", name="oncall")
+        assert answer["recorded"] == {"fired": 1, "before_start": 1}
+        assert (answer["checked"], answer["not_reproduced"]) == (2, 0)
+        assert answer["diff"]["had_it_listened"] == 1
+
+
+async def test_verdicts_of_an_edited_trigger_are_not_called_the_same(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        await office.shows(item(office, "A", urgency="high", size=9))
+        edited = replace(office.loaded, triggers=(trigger(condition='event.urgency == "high"'),))
+        office.operator.loaded = edited
+        await office.store.open(edited.definitions())
+        answer = await office.ask("triggers.backtest", name="oncall")
+        assert (answer["reproduced"], answer["not_reproduced"]) == (0, 1)
+        assert answer["differing"][0]["recorded"] == "filtered"
+
+
+async def test_a_new_trigger_says_that_it_has_no_verdicts(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger("other")) as office:
+        await office.shows(item(office, "A", urgency="high", size=1))
+        both = replace(office.loaded, triggers=(trigger("other"), trigger(condition=CONDITION)))
+        office.operator.loaded = both
+        await office.store.open(both.definitions())
+        answer = await office.ask("triggers.backtest", name="oncall")
+        assert answer["checked"] == 0
+        assert answer["not_checked"] == {"the trigger did not listen when they came": 1}
+        assert answer["diff"]["had_it_listened"] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"name": "uncall"}, NotFound),
+        ({"name": "oncall", "condition": "event."}, HarkenError),
+        ({"name": "oncall", "condition": "evnt.size > 1"}, HarkenError),
+        ({"name": "oncall", "last": "a week"}, Misconfigured),
+        ({"name": "oncall", "last": "7d", "since": "1d"}, Misconfigured),
+        ({"name": "oncall", "since": "1d", "until": "2d"}, Misconfigured),
+    ],
+)
+async def test_what_cannot_be_tested_is_refused(office: Office, asked: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await office.ask("triggers.backtest", **asked)
+
+
+async def test_only_the_span_is_read(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger()) as office:
+        for name in "ABCD":
+            await office.shows(item(office, name))
+            office.clock.advance(3600)
+        assert (await office.ask("triggers.backtest", name="oncall", last="2h30m"))["events"] == 2
+        answer = await office.ask("triggers.backtest", name="oncall", since="3h30m", until="90m")
+        assert answer["events"] == 2
+
+
+async def test_costs_are_estimated_by_the_last_runs(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger()) as office:
+        await office.shows(item(office, "A"), item(office, "B"))
+        for one in await office.store.claim("w", 2, 60):
+            spent = StepRecord(path="a", action="llm", status="ok", tokens=100, usd=0.5)
+            await office.store.journal(one.id, one.token, [spent])
+            await office.store.settle([Settlement(id=one.id, token=one.token, outcome=Finished())])
+        cost = (await office.ask("triggers.backtest", name="oncall", last="1h"))["cost"]
+        assert (cost["tokens_per_run"], cost["usd"], cost["usd_per_day"]) == (100, 1.0, 24.0)
+
+
+async def test_explain_and_show_name_the_clause_that_alone_held_back(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        await office.shows(item(office, "A", urgency="high", size=7), item(office, "B", urgency="low", size=7))
+        near = await office.ask("triggers.explain", name="oncall", key="A")
+        assert near["details"]["near_miss"] == (
+            "only event.size <= 5 held it back, 1 other clauses were true; it would have fired with event.size <= 7"
+        )
+        assert "near_miss" not in (await office.ask("triggers.explain", name="oncall", key="B"))["details"]
+        assert (await office.ask("triggers.show", name="oncall"))["clauses"] == [
+            {"clause": 'event.urgency == "high"', "failed": 1, "alone": 0},
+            {"clause": "event.size <= 5", "failed": 2, "alone": 1},
+        ]
