@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -17,10 +18,13 @@ __all__ = ["logs_as_they_were"]
 pytest.register_assert_rewrite("harken.testing.source", "harken.testing.destination", "harken.testing.store")
 pytest.register_assert_rewrite("tests.services.trackers", "tests.services.whole")
 
-PROCESS_SECONDS = 400
+PROCESS_SECONDS = 900
+LONG = ("tests/system/", "tests/docs/test_walk_through.py", "tests/mcp/test_conformance.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # every worker makes thousands of tests, which stay until its end: looking for garbage among them is a third of it
+    gc.disable()
     if memory := in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
     # nobody's keys, settings and caches: what one test leaves there is not found by another worker or clone
@@ -44,7 +48,19 @@ def logs_as_they_were() -> Iterator[None]:
         structlog.reset_defaults()
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("process") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROCESS_SECONDS))
+    # what takes long begins early, so that no worker is still busy with it when the others are done
+    items.sort(key=lambda item: not _takes_long(item))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(LONG) or item.get_closest_marker("process") is not None
