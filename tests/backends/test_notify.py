@@ -26,7 +26,7 @@ class Ear:
         self.heard = asyncio.Event()
 
     async def wait(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await self.heard.wait()
         self.heard.clear()
 

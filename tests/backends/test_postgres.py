@@ -19,8 +19,9 @@ from harken.testing.store import (
 )
 from tests.backends.crashing import Crashing, Opening
 from tests.backends.postgres_database import server, url
+from tests.backends.quick_keys import quick_keys
 
-__all__ = ["server", "url"]
+__all__ = ["quick_keys", "server", "url"]
 
 SMALL = Settings(pool=3)
 CLAIM_SECONDS = 60.0

@@ -20,7 +20,10 @@ from harken.testing.store import (
     RunsContract,
     UpkeepContract,
 )
+from tests.backends.quick_keys import quick_keys
 from tests.servers.redis import RedisServer
+
+__all__ = ["quick_keys"]
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 

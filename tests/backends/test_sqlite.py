@@ -17,6 +17,9 @@ from harken.testing.store import (
     UpkeepContract,
 )
 from tests.backends.crashing import Crashing, Opening
+from tests.backends.quick_keys import quick_keys
+
+__all__ = ["quick_keys"]
 
 
 class Threaded(Crashing):

@@ -80,7 +80,7 @@ def recorded(path: Path) -> set[str]:
 
 def in_another_process(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 async def test_files_are_private(given: Given, path: Path) -> None:

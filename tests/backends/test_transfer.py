@@ -21,9 +21,10 @@ from harken.testing import HandClock
 from harken.testing.store.transfer import CopiedStoreContract, TransferContract
 from harken.testing.store.transfer_world import Place
 from tests.backends.postgres_database import server, url
+from tests.backends.quick_keys import quick_keys
 from tests.servers.redis import RedisServer
 
-__all__ = ["server", "url"]
+__all__ = ["quick_keys", "server", "url"]
 
 KEY = "a long key of the operator"
 

@@ -19,9 +19,10 @@ from harken.testing.store.transfer import comparable, copy_store
 from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, snapshot
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.backends.postgres_database import server, url
+from tests.backends.quick_keys import quick_keys
 from tests.backends.test_transfer import KEY, PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 
-__all__ = ["redis_server", "redis_url", "server", "url"]
+__all__ = ["quick_keys", "redis_server", "redis_url", "server", "url"]
 
 LARGE = 20_000 if os.environ.get("HARKEN_SOAK") else 8_000
 MB = 1_000_000
