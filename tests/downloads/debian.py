@@ -26,6 +26,7 @@ PROGRAMS = {
     "iproute2": "bin/ip",
     "iptables": "usr/sbin/iptables-legacy",
     "libfaketime": "usr/lib/*/faketime/libfaketimeMT.so.1",
+    "libnss-wrapper": "usr/lib/*/libnss_wrapper.so",
     "prometheus": "usr/bin/promtool",
 }
 LOCK_SECONDS = 300

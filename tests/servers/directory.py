@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.downloads.debian import program
 from tests.memory_files import in_memory
 
 __all__ = ["START_SECONDS", "ServerDirectory"]
@@ -28,13 +29,15 @@ START_SECONDS = 300.0
 class ServerDirectory:
     """A temporary directory, on a disk with `durable` and else in memory.
 
-    Database servers refuse to run as root: then `nobody` runs them and owns the directory.
+    Database servers refuse to run as root: then `nobody` runs them and owns the directory. They also refuse a user who
+    has no name, as in many containers: then they are told one.
     """
 
     def __init__(self, name: str, *, durable: bool = True) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"harken-{name}-", dir=None if durable else in_memory()))
         self.user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
         self.own(self.path)
+        self._name = {} if self.user or _has_a_name() else self._told_name()
 
     def own(self, *paths: Path) -> None:
         """Make the server's user the owner."""
@@ -66,7 +69,13 @@ class ServerDirectory:
     def options(self, env: Mapping[str, str]) -> dict[str, Any]:
         """The arguments of `subprocess` that run a command as the server's user."""
         user = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
-        return {"env": dict(env), "cwd": self.path, **user}
+        return {"env": {**env, **self._name}, "cwd": self.path, **user}
+
+    def _told_name(self) -> dict[str, str]:
+        user = self.write("passwd", f"tests:x:{os.getuid()}:{os.getgid()}::{self.path}:/bin/sh\n")
+        group = self.write("group", f"tests:x:{os.getgid()}:\n")
+        library = str(program("libnss-wrapper"))
+        return {"LD_PRELOAD": library, "NSS_WRAPPER_PASSWD": str(user), "NSS_WRAPPER_GROUP": str(group)}
 
     def certificate(self) -> tuple[Path, Path]:
         """A self-signed certificate for 127.0.0.1, and its key."""
@@ -89,3 +98,11 @@ class ServerDirectory:
 
     def remove(self) -> None:
         shutil.rmtree(self.path)
+
+
+def _has_a_name() -> bool:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
