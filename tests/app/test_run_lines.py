@@ -50,7 +50,7 @@ async def test_a_run_is_a_row_with_trigger_subject_outcome_and_duration_without_
     written: queue.Queue[Any] = queue.Queue()
     lines = lines_to(written.put)
     lines.add(end(title="Disk full of s3cret"))
-    row = written.get(timeout=10)
+    row = written.get(timeout=120)
     assert (row["trigger"], row["event_keys"], row["outcome"], row["seconds"]) == ("oncall", ["INC-1"], "done", 0.25)
     assert (row["workflow"], row["title"]) == ("flow", "Disk full of ***")
     lines.close()
@@ -68,7 +68,7 @@ async def test_of_a_burst_only_some_are_rows_and_the_rest_is_counted() -> None:
 
 async def test_a_reader_that_does_not_read_holds_nothing_up() -> None:
     stuck = threading.Event()
-    lines = lines_to(lambda row: stuck.wait(60))
+    lines = lines_to(lambda row: stuck.wait(300))
     for number in range(PER_SECOND):
         lines.add(end(number))
     stuck.set()

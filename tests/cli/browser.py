@@ -6,4 +6,4 @@ import sys
 from urllib.request import urlopen
 
 if __name__ == "__main__":
-    urlopen(sys.argv[1], timeout=30).read()
+    urlopen(sys.argv[1], timeout=200).read()

@@ -46,7 +46,7 @@ class Shell:
 
     async def types(self, *args: str, **environ: str) -> tuple[int | None, str, str]:
         process = await self.starts(*args, **environ)
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 200)
         return process.returncode, out.decode(), err.decode()
 
     def client(self) -> tuple[str, ...]:
@@ -92,10 +92,10 @@ async def test_without_a_browser_the_address_is_printed_and_another_is_pasted(sh
     process = await shell.starts("configure", "--manual", *shell.client())
     assert process.stdout is not None
     assert process.stdin is not None
-    said = [(await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip() for _ in range(3)]
+    said = [(await asyncio.wait_for(process.stdout.readline(), 200)).decode().strip() for _ in range(3)]
     async with aiohttp.ClientSession() as web, web.get(said[1], allow_redirects=False) as page:
         landed = page.headers["Location"]
-    out, err = await asyncio.wait_for(process.communicate(landed.encode() + b"\n"), 60)
+    out, err = await asyncio.wait_for(process.communicate(landed.encode() + b"\n"), 200)
     assert (process.returncode, err) == (0, b"")
     assert b"google knows us: email ana@example.com" in out
 

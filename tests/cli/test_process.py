@@ -30,7 +30,7 @@ class Started:
 
     def types(self, *args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "harken.cli", *args, "--config", str(self.directory)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
     def json(self, *args: str) -> Any:
         done = self.types(*args, "--json")
@@ -69,7 +69,7 @@ def test_a_controller_is_started_watched_asked_and_stopped(started: Started) -> 
     assert started.json("triggers", "pause", "hello")["status"] == "paused"
     assert os.stat(started.directory / "harken.db.run.json").st_mode & 0o077 == 0
     assert started.json("controller", "stop")["stopped"]
-    assert started.process.wait(60) == 0
+    assert started.process.wait(200) == 0
     assert started.types("controller", "status").returncode == 1
     assert started.json("triggers", "show", "hello")["status"] == "paused"
 
@@ -100,7 +100,7 @@ def test_start_prints_a_line_for_each_run_and_stop_ends_it(started: Started) -> 
         assert "  done  " in watching.stdout.readline()
         watching.terminate()
     assert started.json("stop")["stopped"]
-    assert started.process.wait(60) == 0
+    assert started.process.wait(200) == 0
 
 
 def test_a_quiet_start_prints_no_line_for_a_run(tmp_path: Path) -> None:

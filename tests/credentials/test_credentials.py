@@ -272,7 +272,7 @@ def test_two_processes_that_store_at_once_lose_nothing(store: Path, environ: dic
     def begin(who: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", MANY, str(store), who], env={**os.environ, **environ})
 
-    assert [process.wait(60) for process in [begin("a"), begin("b")]] == [0, 0]
+    assert [process.wait(200) for process in [begin("a"), begin("b")]] == [0, 0]
     found = Credentials(store, environ)
     assert len(found.secrets()) == 20
     assert {found.secret(name) for name in found.secrets()} == {"value"}

@@ -138,7 +138,7 @@ def rows_below(display: list[str], heading: str, end: str) -> list[str]:
 def test_in_80x24_each_event_is_one_line_runs_and_counters_are_visible_and_it_ends_with_the_next_step():
     with Terminal(COMMAND) as terminal:
         display = terminal.wait_until(lambda lines: sum(" done " in line for line in lines) >= 3)
-        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=60)
+        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=200)
         body = page.read().decode()
         terminal.process.send_signal(signal.SIGINT)
         end = terminal.rest()

@@ -74,7 +74,7 @@ def test_it_ends_with_what_to_read_next(lines):
 def test_in_80x24_events_runs_and_the_dead_letter_are_visible_and_there_is_a_page():
     with Terminal(COMMAND) as terminal:
         display = terminal.wait_until(lambda lines: any(" dead letter event-" in line for line in lines))
-        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=60)
+        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=200)
         body = page.read().decode()
         terminal.process.send_signal(signal.SIGINT)
         end = terminal.rest()

@@ -84,7 +84,7 @@ class TestToItsEnd:
 def test_in_80x24_events_runs_and_tickets_are_visible_and_there_is_a_page():
     with Terminal(COMMAND) as terminal:
         display = terminal.wait_until(lambda lines: any("shows the label harken:in-progress" in line for line in lines))
-        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=60)
+        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=200)
         body = page.read().decode()
         terminal.process.send_signal(signal.SIGINT)
         end = terminal.rest()

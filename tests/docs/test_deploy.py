@@ -249,4 +249,4 @@ def asked(command: list[str], port: int) -> int:
     assert program == "python"
     assert any("127.0.0.1:9091" in word for word in words)
     given = [word.replace("127.0.0.1:9091", f"127.0.0.1:{port}") for word in words]
-    return subprocess.run([sys.executable, *given], capture_output=True, timeout=30, check=False).returncode
+    return subprocess.run([sys.executable, *given], capture_output=True, timeout=200, check=False).returncode

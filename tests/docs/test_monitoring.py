@@ -141,7 +141,7 @@ def test_promtool_accepts_the_rules_and_they_alert_when_they_should(check: str) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -62,10 +62,10 @@ class Reader:
             yield process
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=200)
 
     def wait(self, text: str, commands: str) -> str:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 300
         while text not in (said := self.types(commands).stdout) and time.monotonic() < deadline:
             time.sleep(0.2)
         return said

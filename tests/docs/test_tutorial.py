@@ -37,7 +37,7 @@ class Tutorial:
 
     def harken(self, *words: str) -> str:
         done = subprocess.run(
-            [*HARKEN, *words], cwd=self.directory, capture_output=True, text=True, timeout=100, check=True
+            [*HARKEN, *words], cwd=self.directory, capture_output=True, text=True, timeout=300, check=True
         )
         return done.stdout
 

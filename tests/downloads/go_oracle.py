@@ -57,4 +57,4 @@ class Oracle:
         return answer
 
     def close(self) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=60)

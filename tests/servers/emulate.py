@@ -41,7 +41,7 @@ class EmulatedGitHub:
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(120)
         self._directory.remove()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:

@@ -50,7 +50,7 @@ class KafkaServer:
     def stop(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
         self._process = None
 
     def freeze(self) -> None:

@@ -67,7 +67,7 @@ class MariaDbServer:
     def stop(self) -> None:
         assert self._process
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
         self._process = None
 
     def url(self, database: str, user: str = "", password: str = "") -> str:

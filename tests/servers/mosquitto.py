@@ -65,7 +65,7 @@ class Mosquitto:
         """Let it write its sessions, and end."""
         assert self._process
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
         self._process = None
 
     def forget(self) -> None:

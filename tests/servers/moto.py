@@ -41,7 +41,7 @@ class MotoServer:
         if self._process:
             self.thaw()
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(120)
         self._directory.remove()
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class MotoServer:
         """Stop it; the next start has the same messages."""
         assert self._process
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
         self._process = None
 
     def freeze(self) -> None:

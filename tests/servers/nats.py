@@ -56,7 +56,7 @@ class NatsServer:
         assert self._process
         self.thaw()
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(30)
+        self._process.wait(120)
         self._process = None
 
     def freeze(self) -> None:

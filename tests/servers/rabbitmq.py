@@ -51,7 +51,7 @@ class RabbitServer:
             self.stop()
         assert self._names
         self._names.terminate()
-        self._names.wait(30)
+        self._names.wait(120)
         self._directory.remove()
 
     @property
@@ -102,7 +102,7 @@ class RabbitServer:
         command: list[str | Path] = [self._bin() / "erl_call", "-c", cookie, "-n", NODE, "-e"]
         options = self._directory.options(self._environment)
         done = subprocess.run(
-            command, **options, input=f"{expression}\n".encode(), capture_output=True, timeout=60, check=True
+            command, **options, input=f"{expression}\n".encode(), capture_output=True, timeout=200, check=True
         )
         answer: bytes = done.stdout
         return answer.decode()

@@ -96,7 +96,7 @@ class RedisServer:
     def _end(self, signal_: signal.Signals) -> None:
         assert self._process
         self._process.send_signal(signal_)
-        self._process.wait(30)
+        self._process.wait(120)
         self._process = None
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:

@@ -110,7 +110,7 @@ class TestServers:
             with pytest.raises(RetryLater, match=r"longer than 0\.3 s") as caught:
                 await poll_once(port, host, timeout=0.3)
         assert caught.value.reason == "timeout"
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 100
 
     async def test_a_server_that_never_stops_talking_is_left(self, host: Host):
         flood = (b"* OK " + b"still here " * 100 + b"\r\n") * 20_000

@@ -88,14 +88,14 @@ async def test_a_record_that_is_too_large_is_cut_off_and_needs_a_person(tmp_path
 
 
 async def test_a_tap_that_falls_silent_is_ended_after_what_it_sent(tmp_path, clock, host):
-    orders = Orders(tmp_path, clock, host, config={"trick": "hang", "after": 2}, timeout=2)
+    orders = Orders(tmp_path, clock, host, config={"trick": "hang", "after": 2}, timeout=8)
     put = await orders.put(4)
     first = await page(orders.source)
     error = await failing(orders, first.cursor)
 
     assert subjects([first]) == list(put)[:2]
     assert isinstance(error, RetryLater)
-    assert (error.reason, error.message) == ("timeout", "tap.py wrote nothing for 2 s and was ended")
+    assert (error.reason, error.message) == ("timeout", "tap.py wrote nothing for 8 s and was ended")
     assert nothing_left(tmp_path)
 
 

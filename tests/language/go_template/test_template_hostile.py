@@ -69,7 +69,7 @@ HUGE: dict[str, Any] = {
 }
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "source",
     [

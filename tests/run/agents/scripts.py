@@ -113,7 +113,7 @@ def lives(pid: int) -> bool:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that nobody tells us of."""
-    give_up = time.monotonic() + 90
+    give_up = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < give_up, "it did not come"
         await asyncio.sleep(0.02)

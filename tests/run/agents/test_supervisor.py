@@ -56,8 +56,8 @@ def is_locked(tmp_path: Path) -> bool:
 
 
 async def test_without_a_renewal_everything_is_dead_before_the_lease_ends(tmp_path: Path) -> None:
-    lease, began = 12.0, boot_seconds()
-    process = await started(tmp_path, STUBBORN, lease=lease, margin=6.0)
+    lease, began = 20.0, boot_seconds()
+    process = await started(tmp_path, STUBBORN, lease=lease, margin=10.0)
     await until(lambda: len(numbers_in(tmp_path / "pids")) == 2)
     assert is_locked(tmp_path)
 
@@ -70,7 +70,7 @@ async def test_without_a_renewal_everything_is_dead_before_the_lease_ends(tmp_pa
 
 
 async def test_each_renewal_lets_it_live_on(tmp_path: Path) -> None:
-    process = await started(tmp_path, "sleep 6", lease=4.0)
+    process = await started(tmp_path, "sleep 11", lease=10.0)
     for _ in range(40):
         process.renew(boot_seconds() + 20.0)
         await asyncio.sleep(0.05)

@@ -154,7 +154,7 @@ class TestTime:
 
     @SERVERS
     async def test_the_server_gives_it_up_as_well(self, db: PostgresDb | MariaDb, hand: Hand, host: Host):
-        sleep = "pg_sleep(60)" if isinstance(db, PostgresDb) else "(SELECT sleep(60)) AS nap"
+        sleep = "pg_sleep(600)" if isinstance(db, PostgresDb) else "(SELECT sleep(600)) AS nap"
         with pytest.raises(RetryLater):
             await read(rows_of(host, db.url, query=f"SELECT 1 AS id, 2 AS at FROM {sleep}", timeout=0.3))
         await nobody_sleeps(db)
@@ -163,9 +163,10 @@ class TestTime:
     async def test_a_read_that_is_cancelled_leaves_no_connection(
         self, db: PostgresDb | MariaDb, hand: Hand, host: Host
     ):
-        sleep = "pg_sleep(1)" if isinstance(db, PostgresDb) else "(SELECT sleep(1)) AS nap"
+        # long enough to be seen on a busy machine; its server ends the query by itself
+        sleep = "pg_sleep(6)" if isinstance(db, PostgresDb) else "(SELECT sleep(6)) AS nap"
         task = asyncio.create_task(
-            read(rows_of(host, db.url, query=f"SELECT 1 AS id, 2 AS at FROM {sleep}", timeout=5))
+            read(rows_of(host, db.url, query=f"SELECT 1 AS id, 2 AS at FROM {sleep}", timeout=300))
         )
         await somebody_sleeps(db)
         task.cancel()
@@ -190,13 +191,13 @@ async def asleep(db: PostgresDb | MariaDb) -> int:
 
 
 async def somebody_sleeps(db: PostgresDb | MariaDb) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not await asleep(db):
             pass
 
 
 async def nobody_sleeps(db: PostgresDb | MariaDb) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while await asleep(db):
             pass
 

@@ -17,7 +17,7 @@ import aiohttp
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 # a machine that is busy with other tests takes many times as long; nobody waits for it without need
-PATIENCE = 90.0
+PATIENCE = 300.0
 NOTE = "steps:\n  - {id: note, action: transform, set: {text: seen}}\n"
 HOOK = "trigger: {webhook: {id: hook, scheme: none, allow_unsigned: true, id_field: id}}\n"
 

@@ -17,7 +17,7 @@ from harken.app.connection_limits import Limits
 from harken.app.http_protocol import MAX_HEAD, Connections
 from harken.app.server import Listener, bind
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 NEVER = 600.0
 SOON = 0.2
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -253,7 +253,7 @@ async def fetched(url: str) -> bytes:
 
 
 def checked(promtool: Path, page: bytes) -> list[str]:
-    done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
+    done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=200)
     return (done.stdout + done.stderr).decode().splitlines()
 
 

@@ -16,7 +16,7 @@ from harken.testing.stream.follower import WAIT_SECONDS, Follower, die_while_fol
 
 __all__ = ["StreamContract"]
 
-STOP_SECONDS = 5.0
+STOP_SECONDS = 30.0
 """A clean stop ends within this time, however full the queue is."""
 
 HOSTILE = (
