@@ -76,10 +76,20 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits at the broker after this batch, as far as the broker says: messages, and the age of the oldest."""
+    """What waits at the broker after this batch, as far as the broker says: messages, and the age of the oldest.
+
+    `read_to`: the broker's time of the last message that was read, where it says no age. What waits is not older.
+    """
 
     messages: int | None = None
     seconds: float | None = None
+    read_to: datetime | None = None
+
+    def at(self, now: datetime) -> Lag:
+        """The lag with its seconds, if they can be told by now."""
+        if self.seconds is not None or self.read_to is None or self.messages == 0:
+            return self
+        return Lag(messages=self.messages, seconds=max(0.0, (now - self.read_to).total_seconds()))
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):

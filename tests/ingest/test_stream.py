@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import pytest
 
 from harken.backends.sqlite import SqliteStore
 from harken.errors import NeedsAttention, RetryLater
@@ -16,7 +19,7 @@ from harken.feed import INTERNAL, Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.source import Batch, Cursor, Gap, Lag, Rejected
 from harken.store import Definitions
-from harken.testing import VirtualClock, run_virtual
+from harken.testing import START, VirtualClock, run_virtual
 from harken.testing.crashing import CrashingStore
 from tests.ingest.process import NoExecutor
 
@@ -319,6 +322,58 @@ def test_what_waits_at_the_broker_is_known_while_it_is_heard(tmp_path: Path) -> 
         await clock.sleep(2.0)
         assert intake.stream_lags() == {}
         await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_where_the_broker_tells_no_age_it_is_that_of_the_last_message_that_was_read(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        read_to = clock.now() - timedelta(seconds=90)
+        broker.next = [Batch(cursor="1", lag=Lag(messages=12, read_to=read_to))]
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await clock.sleep(10.0)
+        [lag] = intake.stream_lags().values()
+        assert lag.messages == 12
+        assert lag.seconds == pytest.approx(100.0)
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("lag", "seconds"),
+    [
+        (Lag(messages=3, read_to=START), 5.0),
+        (Lag(read_to=START), 5.0),
+        (Lag(read_to=START + timedelta(seconds=9)), 0.0),
+        (Lag(messages=0, read_to=START), None),
+        (Lag(messages=3, seconds=1.0, read_to=START), 1.0),
+        (Lag(messages=3), None),
+    ],
+    ids=["waiting", "nobody knows how many", "clocks differ", "nothing waits", "the broker says", "nobody knows"],
+)
+def test_the_seconds_of_a_lag(lag: Lag, seconds: float | None) -> None:
+    found = lag.at(START + timedelta(seconds=5))
+    assert (found.messages, found.seconds) == (lag.messages, seconds)
+
+
+def test_what_is_taken_and_not_committed_is_known_by_its_name(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await start(clock, tmp_path / "s.db", broker, locked=1_000)
+        letter = Rejected(event=Event(subject="o2", key="m2", type="order", data={}), reason="it is not JSON")
+        event = Event(subject="o1", key="m1", type="order", data={})
+        broker.next = [Batch(cursor="2", events=[event], rejected=[letter])]
+        await clock.sleep(30.0)
+        taken = intake.in_hand_since("orders", "m1")
+        assert taken is not None and 20 < (clock.now() - taken).total_seconds() <= 30
+        assert intake.in_hand_since("orders", "o2") == intake.in_hand_since("orders", "m2") == taken
+        assert intake.in_hand_since("orders", "m3") is intake.in_hand_since("others", "m1") is None
+        await intake.stop()
+        assert intake.in_hand_since("orders", "m1") is None
         await store.close()
 
     run_virtual(main)

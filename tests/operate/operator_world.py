@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ class FakeEngine:
         self.late: dict[str, Late] = {}
         self.sources: dict[str, PositionedSource] = {}
         self.lags: dict[str, Lag] = {}
+        self.in_hand: dict[tuple[str, str], datetime] = {}
         self.waits = 0
         self.beats = 1
 
@@ -121,6 +122,9 @@ class FakeEngine:
 
     def stream_lags(self) -> Mapping[str, Lag]:
         return self.lags
+
+    def in_hand_since(self, feed: str, key: str) -> datetime | None:
+        return self.in_hand.get((feed, key))
 
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
         source = self.sources.get(feed)

@@ -112,6 +112,19 @@ async def test_a_message_ahead_of_our_position_is_not_yet_read_and_the_lag_is_to
     assert not any("harken status" in line for line in answer["advice"])
 
 
+async def test_a_message_that_the_store_has_not_taken_yet_is_in_flight(harbour: Harbour) -> None:
+    harbour.is_log()
+    await harbour.reads(message("orders@5-0"))
+    harbour.engine.lags[STREAM.name] = Lag(messages=12)
+    harbour.engine.in_hand[STREAM.name, "orders@5-1"] = harbour.clock.now()
+    harbour.clock.advance(20)
+    answer = await harbour.explain("orders@5-1")
+    assert (answer["outcome"], answer["stage"]) == ("in_flight", "read")
+    assert "orders@5-1 is in flight: it was taken from the broker of feed" in answer["sentence"]
+    assert "20 s ago" in answer["sentence"]
+    assert (await harbour.explain("orders@5-2"))["outcome"] == "not_read"
+
+
 async def test_without_a_controller_the_lag_is_not_known(harbour: Harbour) -> None:
     harbour.is_log()
     await harbour.reads()

@@ -213,7 +213,7 @@ class Controller:
             "shards": sorted(intake.leases.held),
             "schedule_lag_seconds": round(intake.lag, 3),
             "stream_lags": {
-                intake.feeds[name].feed.display_name: msgspec.to_builtins(lag)
+                intake.feeds[name].feed.display_name: {"messages": lag.messages, "seconds": lag.seconds}
                 for name, lag in sorted(intake.stream_lags().items())
                 if name in intake.feeds
             },
@@ -272,6 +272,9 @@ class Controller:
 
     def stream_lags(self) -> Mapping[str, Lag]:
         return self._intake.stream_lags()
+
+    def in_hand_since(self, feed: str, key: str) -> datetime | None:
+        return self._intake.in_hand_since(feed, key)
 
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
         live = self._intake.feeds.get(feed)

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -105,6 +106,9 @@ class Offline:
 
     def stream_lags(self) -> Mapping[str, Lag]:
         return {}
+
+    def in_hand_since(self, feed: str, key: str) -> datetime | None:
+        return None
 
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
         found = next((one for one in self._factory.loaded.feeds if one.name == feed), None)

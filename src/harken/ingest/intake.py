@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -231,7 +232,13 @@ class Intake:
 
     def stream_lags(self) -> dict[str, Lag]:
         """What waits at the brokers of the streams that this process follows, by feed, as far as they say."""
-        return dict(self.registry.streamer.lags)
+        now = self._clock.now()
+        return {name: lag.at(now) for name, lag in self.registry.streamer.lags.items()}
+
+    def in_hand_since(self, feed: str, key: str) -> datetime | None:
+        """Since when this process holds a message of a stream that is not committed yet; None if it has none."""
+        found = self.registry.streamer.in_hand.get(feed)
+        return found.since if found is not None and found.has(key) else None
 
     @property
     def lag(self) -> float:

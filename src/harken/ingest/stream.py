@@ -27,7 +27,7 @@ from harken.store import Commit, Failure, Feeds, IdleRead, Tick
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
-__all__ = ["GAP", "Streamer"]
+__all__ = ["GAP", "InHand", "Streamer"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -39,10 +39,23 @@ STORE_RETRY, STORE_RETRY_CAP = 0.5, 15.0
 """While the store cannot write, the batch in hand is tried again after so many seconds, doubling."""
 
 
+class InHand(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that was taken from the broker at that time, and is neither committed nor acknowledged."""
+
+    batch: Batch
+    since: datetime
+
+    def has(self, key: str) -> bool:
+        """Whether a message of this name is in it."""
+        events = (*self.batch.events, *(letter.event for letter in self.batch.rejected))
+        return any(key in (event.key, event.subject) for event in events)
+
+
 class Streamer:
     """Follows streams. Requesting the next batch from a source acknowledges the last one, so it is committed before.
 
-    `lags` has what waited at the broker of each feed that is connected, when it was last heard of.
+    `lags` has what waited at the broker of each feed that is connected, when it was last heard of. `in_hand` has the
+    batch of a feed that was taken from the broker and is not committed yet.
     """
 
     def __init__(
@@ -68,6 +81,7 @@ class Streamer:
         self._random = random
         self._token = token
         self.lags: dict[str, Lag] = {}
+        self.in_hand: dict[str, InHand] = {}
 
     async def follow(self, live: LiveFeed) -> None:
         """Follow one stream, and connect again when it breaks; a paused feed when it is resumed or to be probed."""
@@ -172,7 +186,12 @@ class _Connection:
         if batch.lag is not None:
             self._streamer.lags[self._live.feed.name] = batch.lag
         if batch.events or batch.rejected or batch.gap is not None:
-            await self._held(self._insist(batch))
+            in_hand, name = self._streamer.in_hand, self._live.feed.name
+            in_hand[name] = InHand(batch=batch, since=self._clock.now())
+            try:
+                await self._held(self._insist(batch))
+            finally:
+                del in_hand[name]
         else:
             await self._note_idle(batch)
 

@@ -113,6 +113,10 @@ class Engine(Protocol):
         """What waits at the brokers of the streams that this process follows, by feed, as far as they say."""
         ...
 
+    def in_hand_since(self, feed: str, key: str) -> datetime | None:
+        """Since when this process holds a message of a stream that is not committed yet; None if it has none."""
+        ...
+
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
         """Where the message of this name is in the stream of the feed; None where its source cannot tell."""
         ...

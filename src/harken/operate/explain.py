@@ -193,7 +193,12 @@ async def _seek(context: Context, state: FeedState, key: str) -> Sought:
     ]
     engine = context.running()
     place = await engine.place_of(state.name, key, stored_position(state.cursor)[0])
-    return Sought(place=place, lag=engine.stream_lags().get(state.name), gaps=tuple(gaps))
+    return Sought(
+        place=place,
+        lag=engine.stream_lags().get(state.name),
+        gaps=tuple(gaps),
+        in_hand_since=engine.in_hand_since(state.name, key),
+    )
 
 
 async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explanation:

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-Unstored = Literal["never_seen", "remembered", "dead_letter", "not_read", "lost"]
+Unstored = Literal["never_seen", "remembered", "dead_letter", "not_read", "in_flight", "lost"]
 """What became of something of which no event is stored."""
 
 Stage = Literal["read", "memory", "match", "gather", "held", "run", "trigger"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from harken.operate.explanations import Explanation, Missing, explain_unseen, feed_details, feed_name, trouble
@@ -19,12 +21,14 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     """A message that is looked for.
 
     `place` is where it would be in the stream; None where the source cannot tell, as for every queue. `lag` is known to
-    the controller that follows the stream. `gaps` are those announced for the feed, newest first.
+    the controller that follows the stream. `gaps` are those announced for the feed, newest first. `in_hand_since`: when
+    that controller took it from the broker, if it is not committed yet.
     """
 
     place: Place | None
     lag: Lag | None
     gaps: tuple[str, ...] = ()
+    in_hand_since: datetime | None = None
 
 
 def explain_dead_letter(missing: Missing, letter: DeadLetter) -> Explanation:
@@ -46,7 +50,9 @@ def explain_message(missing: Missing, sought: Sought) -> Explanation:
     """Return the answer for a message of which nothing is stored."""
     if missing.state is None:
         return explain_unseen(missing)
-    if sought.place == "ahead":
+    if sought.in_hand_since is not None:
+        given = _in_flight(missing, sought.in_hand_since)
+    elif sought.place == "ahead":
         given = _ahead(missing, sought)
     elif sought.place == "behind":
         given = _behind(missing, sought)
@@ -58,6 +64,18 @@ def explain_message(missing: Missing, sought: Sought) -> Explanation:
         sentence, advice = f"{sentence}. {found[0]}", (*found[1], *advice)
     details = feed_details(missing, missing.state) | {"lag": _lag(sought), "announced_gaps": list(sought.gaps)}
     return msgspec.structs.replace(given, sentence=sentence, details=details, advice=advice)
+
+
+def _in_flight(missing: Missing, since: datetime) -> Explanation:
+    assert missing.state is not None
+    feed = feed_name(missing, missing.state)
+    sentence = (
+        f"{missing.key} is in flight: it was taken from the broker of feed {feed} {when(since, missing.now)}, and is "
+        "not committed yet, as the store has not taken it so far. It is not acknowledged, so it comes again if this "
+        "process dies"
+    )
+    advice = ("See whether the store can write: harken status", f"Ask again: harken explain {missing.trigger.name} …")
+    return Explanation(stage="read", outcome="in_flight", sentence=sentence, advice=advice)
 
 
 def _ahead(missing: Missing, sought: Sought) -> Explanation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -150,7 +151,7 @@ class RedisStream:
             events=[one for one in read if isinstance(one, Event)],
             rejected=[one for one in read if isinstance(one, Rejected)],
             cursor=msgspec.to_builtins(last),
-            lag=Lag(messages=max(0, added - last.added)),
+            lag=Lag(messages=max(0, added - last.added), read_to=_time(last.id)),
         )
         return last, batch
 
@@ -164,7 +165,7 @@ class RedisStream:
 
     def _event(self, id: bytes, fields: Mapping[bytes, bytes]) -> Event | Rejected:
         name = f"{self._query.stream}@{_text(id)}"
-        at = from_unix(_number(_text(id))[0] / 1_000)
+        at = _time(_text(id))
         if not self._query.field:
             if b"data" in fields and len(fields) == 1:
                 return self._reader.read(name, fields[b"data"], at=at)
@@ -239,6 +240,11 @@ def _text(value: bytes | str) -> str:
 def _number(id: str) -> tuple[int, int]:
     milliseconds, _, sequence = id.partition("-")
     return int(milliseconds), int(sequence or 0)
+
+
+def _time(id: str) -> datetime:
+    """When the server added the entry, or when its sender says so."""
+    return from_unix(_number(id)[0] / 1_000)
 
 
 def _stream(query: RedisStreamQuery, account: RedisAccount, host: Host) -> RedisStream:

@@ -19,7 +19,7 @@ from harken.services.kafka import KafkaAccount, KafkaStream, KafkaStreamQuery
 from harken.services.kafka.account import settings
 from harken.services.kafka.position import Position
 from harken.services.kafka.stream import TopicReader
-from harken.source import Batch
+from harken.source import Batch, Lag
 
 HOUR = 3_600_000
 NOON = 1_772_366_400_000
@@ -110,6 +110,20 @@ def reader(cluster: Cluster, **query: Any) -> TopicReader:
 def names(*batches: Batch) -> list[str]:
     """Partition and offset of each event, as in its key."""
     return sorted(event.key.partition("/")[2] for batch in batches for event in batch.events)
+
+
+async def test_what_waits_is_as_old_as_what_was_read_last_at_most() -> None:
+    cluster = Cluster(5, 5)
+    following = reader(cluster, start="all", batch=2)
+    await following.begin(None)
+    first = await following.read()
+    assert first.lag is not None and first.lag.messages == 6
+    # two of each partition
+    assert first.lag.read_to == max(event.occurred_at for event in first.events if event.occurred_at)
+    last = first
+    while last.lag is not None and last.lag.messages:
+        last = await following.read()
+    assert last.lag == Lag(messages=0, seconds=0.0)
 
 
 async def test_a_partition_that_is_added_is_read_from_its_beginning() -> None:

@@ -15,6 +15,11 @@ def test_a_mark_is_of_number_topic_and_body() -> None:
     assert mark_of(1, b"ab", b"c") != mark_of(1, b"a", b"bc")
 
 
+def test_equal_messages_are_told_apart_by_what_their_sender_calls_them() -> None:
+    marks = {mark_of(1, b"a", b"x", *names) for names in [(), (b"1",), (b"2",), (b"", b"1"), (b"1", b""), (b"a", b"x")]}
+    assert len(marks) == 6
+
+
 def test_a_batch_is_remembered_until_a_ping_after_its_acknowledgement_is_answered() -> None:
     deliveries = begun()
     deliveries.take(["a", "b"], 2)

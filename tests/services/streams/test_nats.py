@@ -83,6 +83,15 @@ class NatsBroker(Broker):
             info = await js.consumer_info(STREAM, CONSUMER)
             return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
+    async def offered(self) -> int:
+        """Another process asks for messages in the name of our consumer."""
+        async with jetstream(self._server) as js:
+            other = await js.pull_subscribe_bind(CONSUMER, STREAM)
+            try:
+                return len(await other.fetch(10, timeout=0.2))
+            except nats.errors.TimeoutError:
+                return 0
+
     async def redelivered(self) -> int:
         return CountingStream.deliveries - 1
 

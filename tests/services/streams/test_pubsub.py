@@ -69,6 +69,10 @@ class PubSubBroker(Broker):
     async def left(self) -> int:
         return len(self.subscription.waiting)
 
+    async def offered(self) -> int:
+        await asyncio.sleep(0.05)
+        return sum(one.until <= SystemClock().time() for one in self.subscription.waiting)
+
     async def redelivered(self) -> int:
         return self.subscription.most_attempts - 1
 

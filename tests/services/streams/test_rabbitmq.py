@@ -97,6 +97,11 @@ class RabbitBroker(Broker):
         answer = await asyncio.to_thread(self._server.ask, asked)
         return int(answer.strip("{} \n").partition(",")[2])
 
+    async def offered(self) -> int:
+        async with channel_of(self._server) as channel:
+            queue = await channel.declare_queue(QUEUE, passive=True)
+            return queue.declaration_result.message_count or 0
+
     async def redelivered(self) -> int:
         return CountingStream.returns
 

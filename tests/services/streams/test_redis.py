@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 
 import pytest
 from redis.asyncio import Redis
 
 from harken.services.redis import RedisAccount, RedisStream, RedisStreamQuery
+from harken.source import Batch
 from harken.testing.stream import Broker, StreamContract
 from tests.servers.redis import RedisServer
 
@@ -77,3 +79,22 @@ async def broker(server: RedisServer) -> AsyncIterator[RedisBroker]:
 
 class TestRedisStreams(StreamContract):
     """On a Redis that keeps its data over a restart."""
+
+
+async def test_what_waits_is_told_in_messages_and_how_old_it_is(broker: RedisBroker, server: RedisServer) -> None:
+    await broker.publish([b'{"n": %d}' % number for number in range(5)])
+    source = RedisStream(RedisStreamQuery(stream="orders", start="all", batch=2), RedisAccount(url=server.url()))
+    async with aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+        batches = [batch async for batch in first(stream, 3)]
+    lags = [batch.lag for batch in batches]
+    assert [lag.messages for lag in lags if lag] == [3, 1, 0]
+    assert [lag.read_to for lag in lags if lag] == [batch.events[-1].occurred_at for batch in batches]
+
+
+async def first(stream: AsyncIterator[Batch], count: int) -> AsyncIterator[Batch]:
+    """So many batches with events."""
+    while count:
+        batch = await anext(stream)
+        if batch.events:
+            count -= 1
+            yield batch

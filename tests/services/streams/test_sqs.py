@@ -87,6 +87,13 @@ class SqsBroker(Broker):
         await asyncio.sleep(COUNT_SECONDS)
         return await asyncio.to_thread(self._count, self.url)
 
+    async def offered(self) -> int:
+        return len(await asyncio.to_thread(self._receive))
+
+    def _receive(self) -> list[Any]:
+        """Another reader asks."""
+        return list(self.sqs.receive_message(QueueUrl=self.url, VisibilityTimeout=0).get("Messages", []))
+
     async def dead(self) -> int:
         return await asyncio.to_thread(self._count, self._dead)
 
@@ -238,7 +245,11 @@ async def test_a_small_batch_takes_no_more_than_it_may(broker: SqsBroker) -> Non
     batches = await read(broker.source(batch=100, max_in_flight=13), 30)
     assert max(len(batch.events) for batch in batches) <= 13
     assert sorted(numbers_in(batches)) == list(range(30))
-    assert batches[0].lag is not None and batches[0].lag.messages == 30
+    first, behind = batches[0].lag, batches[1].lag
+    assert first is not None and first.messages == 30
+    assert behind is not None and behind.read_to == min(
+        event.occurred_at for event in batches[1].events if event.occurred_at
+    )
 
 
 async def test_a_queue_that_was_created_anew_is_a_gap(broker: SqsBroker) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -108,11 +109,18 @@ class SqsStream:
                 events=[one for one in read if isinstance(one, Event)],
                 rejected=[one for one in read if isinstance(one, Rejected)],
                 cursor=self._position(created),
-                lag=Lag(messages=self._waiting) if self._waiting else Lag(messages=0, seconds=0.0),
+                lag=self._lag(messages),
             )
             self._committed |= self._in_hand
             self._in_hand = {}
             await self._delete()
+
+    def _lag(self, messages: Sequence[Message]) -> Lag:
+        """What waits, and how old the oldest was of those that were just received: a queue has no other age to tell."""
+        if not self._waiting:
+            return Lag(messages=0, seconds=0.0)
+        sent = [at for one in messages if (at := _sent_at(one)) is not None]
+        return Lag(messages=self._waiting, read_to=min(sent, default=None))
 
     async def hold(self) -> None:
         """Keep what is in hand hidden. What that fails for may be delivered again, and is then known already."""
@@ -206,8 +214,7 @@ class SqsStream:
 
     def _event(self, message: Message) -> Event | Rejected:
         body, attributes = message.body.encode("utf-8", "replace"), message.attributes
-        sent = _number(attributes.get("SentTimestamp", ""))
-        at = from_unix(sent / 1_000) if sent else None
+        at = _sent_at(message)
         envelope = read_notification(body) if self._query.unwrap != "raw" else None
         name = f"{self._queue.name}@{envelope.message_id if envelope else message.message_id}"
         if envelope is None and self._query.unwrap == "sns":
@@ -219,6 +226,11 @@ class SqsStream:
             at=at,
             metadata=_metadata(message, envelope) if self._query.metadata else None,
         )
+
+
+def _sent_at(message: Message) -> datetime | None:
+    sent = _number(message.attributes.get("SentTimestamp", ""))
+    return from_unix(sent / 1_000) if sent else None
 
 
 def _metadata(message: Message, envelope: Notification | None) -> Mapping[str, Any]:

@@ -118,6 +118,8 @@ class TopicReader:
         self._position = Position(offsets={})
         self._retained: Mapping[int, Retained] = {}
         self._check_at = 0.0
+        # when the last message of each partition was sent
+        self._read_to: dict[int, datetime] = {}
 
     async def begin(self, position: Position | None) -> Batch:
         """Read on at the position, or where the query says if there is none."""
@@ -199,6 +201,8 @@ class TopicReader:
 
     async def _batch(self, records: Sequence[ConsumerRecord[Any, Any]], drained: Mapping[TopicPartition, Any]) -> Batch:
         await self._move_on(drained)
+        sent = {record.partition: _time(record.timestamp) for record in records}
+        self._read_to |= {partition: at for partition, at in sent.items() if at is not None}
         read = [self._event(record) for record in records]
         return Batch(
             events=[one for one in read if isinstance(one, Event)],
@@ -215,11 +219,15 @@ class TopicReader:
 
     def _lag(self) -> Lag:
         waiting = 0
+        read_to: list[datetime] = []
         for partition in self._partitions():
             offset = self._position.offsets[str(partition.partition)]
             stable = self._consumer.last_stable_offset(partition)
-            waiting += max(0, max(stable or 0, self._retained[partition.partition].end) - offset)
-        return Lag(messages=waiting, seconds=None if waiting else 0.0)
+            behind = max(0, max(stable or 0, self._retained[partition.partition].end) - offset)
+            waiting += behind
+            if behind and partition.partition in self._read_to:
+                read_to.append(self._read_to[partition.partition])
+        return Lag(messages=waiting, seconds=None if waiting else 0.0, read_to=min(read_to, default=None))
 
     def _partitions(self) -> list[TopicPartition]:
         return self._named(self._position.offsets)

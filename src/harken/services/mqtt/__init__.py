@@ -161,7 +161,10 @@ class MqttStream:
 
 
 def _mark(message: MQTTMessage) -> str:
-    return mark_of(message.mid, message._topic, bytes(message.payload))
+    properties: Any = message.properties
+    headers = [part.encode() for pair in getattr(properties, "UserProperty", ()) for part in pair]
+    correlation = getattr(properties, "CorrelationData", b"")
+    return mark_of(message.mid, message._topic, bytes(message.payload), correlation, *headers)
 
 
 def _metadata(topic: str, message: MQTTMessage) -> dict[str, Any]:

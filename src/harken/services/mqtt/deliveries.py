@@ -2,8 +2,9 @@
 
 MQTT names no message. What a broker sends again on a new connection has its old packet number and a mark that it is a
 repeat, but the broker cannot tell whether we had stored it. So the position has what was stored and is perhaps not yet
-acknowledged. A broker that gives a number again at once, to an equal message, could be misunderstood: only if we die
-within the two seconds before the position is cleared, after such a message was received and before it was stored.
+acknowledged. A broker that gives a number again at once, to an equal message without any id in its properties, could be
+misunderstood: only if we die within the two seconds before the position is cleared, after such a message was received
+and before it was stored. Most brokers count up to 65,535 before they begin again.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
 
 
-def mark_of(number: int, topic: bytes, body: bytes) -> str:
+def mark_of(number: int, topic: bytes, body: bytes, *properties: bytes) -> str:
     """What tells a message that is in flight from others: brokers use a number again once it is acknowledged.
 
-    Properties do not count, as some change while a message waits.
+    Of the properties only those count that brokers must pass on as they are; others change while a message waits.
     """
-    content = hashlib.blake2b(topic + b"\0" + body, digest_size=6).hexdigest()
+    parts = (topic, *properties, body)
+    content = hashlib.blake2b(b"".join(b"%d:%b" % (len(part), part) for part in parts), digest_size=6).hexdigest()
     return f"{number}:{content}"
 
 

@@ -251,7 +251,7 @@ class NatsStream:
             rejected=[one for one in read if isinstance(one, Rejected)],
             cursor=msgspec.to_builtins(position),
             gap=gap,
-            lag=Lag(messages=messages[-1].metadata.num_pending),
+            lag=Lag(messages=messages[-1].metadata.num_pending, read_to=messages[-1].metadata.timestamp),
         )
         return position, batch
 

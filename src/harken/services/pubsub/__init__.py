@@ -8,7 +8,7 @@ https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.subscriptions/pu
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from harken.kit import ParamsModel, instant
 from harken.kit.stream_messages import MessageQuery, MessageReader
 from harken.language.paths import lookup
 from harken.services.pubsub.api import PubSub, PubSubAccount
-from harken.source import Act, Batch, Call, Cursor, Gap, Host, Plugin, Rejected
+from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Plugin, Rejected
 
 __all__ = ["PubSubAccount", "PubSubQuery", "PubSubStream", "plugin"]
 
@@ -96,6 +96,7 @@ class PubSubStream:
                 events=[one for one in read if isinstance(one, Event)],
                 rejected=[one for one in read if isinstance(one, Rejected)],
                 cursor=self._position(),
+                lag=_lag(received),
             )
             self._committed += self._in_hand
             self._in_hand = []
@@ -175,6 +176,12 @@ class PubSubStream:
             "attributes": message.attributes,
         }
         return self._reader.read(name, body, about=message.ordering_key, at=at, metadata=metadata)
+
+
+def _lag(received: Sequence[Received]) -> Lag:
+    """How old the oldest was of those that were just received: Pub/Sub says nothing of what waits."""
+    sent = [at for one in received if (at := instant(one.message.publish_time)) is not None]
+    return Lag(read_to=min(sent)) if sent else Lag(seconds=0.0)
 
 
 def _parts(ids: list[str]) -> list[list[str]]:

@@ -33,6 +33,10 @@ class Broker:
         """How many messages the broker would still deliver to us, in flight or not; None if it cannot say."""
         return None
 
+    async def offered(self) -> int | None:
+        """How many messages another reader would be given now. It may take them; None if nobody else can read."""
+        return None
+
     async def redelivered(self) -> int | None:
         """The highest number of times that it delivered one message again; None if it cannot say."""
         return None

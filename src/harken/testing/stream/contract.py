@@ -114,6 +114,27 @@ class StreamContract:
             await _is_empty(broker)
             await _was_spared(broker)
 
+    async def test_what_is_in_hand_is_offered_to_nobody_while_the_store_stalls(
+        self, broker: Broker, tmp_path: Path
+    ) -> None:
+        async with Follower.started(tmp_path, broker.source) as follower:
+            await follower.until("a first answer", follower.heard)
+            needs(await broker.offered(), "gives its messages to one reader alone")
+            hold = getattr(broker.source(), "hold_seconds", 1.0)
+            follower.store.stall_seconds = 2.0 * hold + 0.5
+            before = follower.store.commits
+            await broker.publish(bodies([0]))
+            await follower.until("a commit", lambda: _has_begun(follower, before))
+            began, looked = time.monotonic(), 0.0
+            while not await follower.has(1):
+                looked = time.monotonic() - began
+                offered = await broker.offered()
+                assert not offered or await follower.has(1), f"after {looked:.1f} s the broker gave it to somebody else"
+            assert looked > 1.2 * hold, "nobody looked when the deadline would have been over"
+            assert await follower.numbers() == once(1)
+            await _is_empty(broker)
+            await _was_spared(broker)
+
     async def test_the_store_is_away_for_a_while(self, broker: Broker, tmp_path: Path) -> None:
         async with Follower.started(tmp_path, broker.source) as follower:
             await follower.until("a first answer", follower.heard)
@@ -278,8 +299,8 @@ async def _has_recovered(follower: Follower) -> bool:
     return not (await follower.state()).health.failures
 
 
-async def _has_begun(follower: Follower) -> bool:
-    return follower.store.commits > 0
+async def _has_begun(follower: Follower, before: int = 0) -> bool:
+    return follower.store.commits > before
 
 
 async def _is_held(follower: Follower) -> bool:
