@@ -125,6 +125,10 @@ _TABLE = (
         "events.list", "/api/events",
         feed="text", trigger="text", key="text", since="since", include="texts",
     ),
+    _post(
+        "events.replay_range", "/api/events/replay",
+        trigger="text", since="text", until="text", dry="flag", replay_id="text",
+    ),
     _get("events.show", "/api/events/{id:int}", id="count"),
     _post("events.forget", "/api/events/forget", subject="text", yes="flag"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),

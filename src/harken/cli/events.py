@@ -88,35 +88,40 @@ def show_event(session: Session, id: int) -> None:
 
 
 @command(events_command, "replay")
-@click.argument("id", type=int)
-@click.option("--trigger", help="Only this trigger, also if the event did not start it before.")
-def replay_event(session: Session, id: int, trigger: str | None) -> None:
-    """Start new runs for a stored event."""
-    answer = session.call("events.replay", id=id, trigger=trigger)
-    listing(
-        session, {"items": answer["runs"]}, (("run", "id"), ("trigger", "trigger"), ("instead of", "replay_of")), ""
+@click.argument("id", type=int, required=False)
+@click.option("--trigger", help="Only this trigger, also if the event did not start it. Of a span: names with commas.")
+@click.option("--since", metavar="TIME", help="Instead of one event: all recorded since, 2h or a time.")
+@click.option("--until", metavar="TIME", help="Up to this time.")
+@click.option("--dry", is_flag=True, help="Only say what a span would start.")
+@click.option("--replay-id", metavar="NAME", help="A name of your own: repeated with it, nothing starts twice.")
+def replay_event(
+    session: Session,
+    id: int | None,
+    trigger: str | None,
+    since: str | None,
+    until: str | None,
+    dry: bool,
+    replay_id: str | None,
+) -> None:
+    """Start new runs for a stored event, or for those of a span of time in their order."""
+    columns = (("run", "id"), ("trigger", "trigger"), ("instead of", "replay_of"))
+    if (id is None) == (since is None):
+        raise click.UsageError("name one event by its ID, or a span with --since")
+    if id is not None:
+        if until or dry or replay_id:
+            raise click.UsageError("--until, --dry and --replay-id are for a span: --since")
+        answer = session.call("events.replay", id=id, trigger=trigger)
+        listing(session, {"items": answer["runs"]}, columns, "")
+        return
+    if not trigger:
+        raise click.UsageError("a span is replayed to triggers that you name: --trigger NAME")
+    answer = session.call(
+        "events.replay_range", trigger=trigger, since=since, until=until, dry=dry, replay_id=replay_id
     )
-
-
-@command(events_command, "forget")
-@click.option("--subject", required=True, metavar="TEXT", help="Whose data: an address, a name or an id, as it stands.")
-@click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be removed.")
-def forget_subject(session: Session, subject: str, yes: bool) -> int:
-    """Remove a person's data from the store: events, runs, dead letters and notes that have this text."""
-    answer = session.call("events.forget", subject=subject, yes=yes)
     if session.as_json:
         print_json(answer)
-        return 1 if answer["left"] else 0
-    verb = "Removed" if yes else "This would remove"
-    counted = ", ".join(f"{answer[name]} {word}" for name, word in KINDS if yes or name != "letters")
-    say(f"{verb}: {counted}.")
-    if not yes:
-        say("If you mean it: --yes")
-        return 0
-    for line in answer["left"]:
-        say(f"Still there: {line}.")
-    say(f"Not removed: {'; '.join(answer['remains'])}.")
-    return 1 if answer["left"] else 0
-
-
-KINDS = (("events", "events"), ("runs", "runs"), ("letters", "refused events"), ("notes", "notes"))
+        return
+    if answer["runs"]:
+        table(answer["runs"], (("event", "event"), ("key", "key"), ("title", "title"), *columns))
+    would = "would start" if dry else "started"
+    say(f"replay {answer['replay_id']}: {answer['events']} events {would} {answer['started']} runs")

@@ -130,6 +130,9 @@ def _moved_by(rule: Rule) -> str:
 
 
 def _variables(event: Event, rules: Rules) -> dict[str, Any]:
+    if rules.reads_replay and "replay" not in event.data:
+        # a replay brings it along; everything else is none
+        event = msgspec.structs.replace(event, data={**event.data, "replay": False})
     return variables_of(event, rules.feed.name) if rules.reads_meta else {"event": event.data}
 
 

@@ -80,6 +80,7 @@ class Rules:
         "part_size",
         "reads_from",
         "reads_meta",
+        "reads_replay",
         "resting",
         "revision",
         "rules",
@@ -92,6 +93,7 @@ class Rules:
         conditions = [rule.condition for rule in rules if rule.condition is not None]
         self.needs: Needs | None = needs_of(conditions) if conditions else None
         self.reads_meta = self.needs is not None and "meta" in self.needs.tree
+        self.reads_replay = self.needs is not None and "replay" in (self.needs.tree.get("event") or ())
         self.reads_from = min((rule.state.reads_from or rule.start_line for rule in rules), default=None)
         self.backfilling = tuple(rule for rule in rules if rule.state.backfilling)
         self.part_size = max(1, min(PART_EVENTS, PART_DECISIONS // max(1, len(rules))))

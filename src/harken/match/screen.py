@@ -57,6 +57,7 @@ class Screen:
         self._needs = needs_of(written) if written else None
         tree: _Tree = dict(self._needs.tree) if self._needs is not None else {}
         self.reads_more = bool(tree.keys() - {"event"})
+        self._reads_replay = "replay" in (tree.get("event") or ())
         self._decode = _decoder(tree.get("event", {}))
         self.partial = self._decode is not None
         self._known: dict[bytes, Screened] = {}
@@ -65,6 +66,13 @@ class Screen:
 
     def decode(self, data: bytes) -> list[dict[str, Any]]:
         """The events of a JSON list of payloads, perhaps only with the fields that the conditions read."""
+        events = self._decoded(data)
+        if self._reads_replay:
+            for event in events:
+                event.setdefault("replay", False)
+        return events
+
+    def _decoded(self, data: bytes) -> list[dict[str, Any]]:
         if self._decode is not None:
             try:
                 found: list[dict[str, Any]] = self._decode(data)

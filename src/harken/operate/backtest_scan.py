@@ -13,8 +13,8 @@ import msgspec
 from harken.language.cel import bind
 from harken.language.cel.clauses import value_of
 from harken.language.paths import MISSING
-from harken.match import Rules, Screen, Screened, variables_of
-from harken.operate.past_events import event_of
+from harken.match import Rules, Screen, Screened
+from harken.operate.past_events import past_variables
 from harken.store import History, Records
 
 __all__ = ["NearMisses", "Scan", "scan"]
@@ -91,7 +91,7 @@ async def scan(
     found = Scan()
     async for page in _pages(store, rules.feed.name, name, since, until):
         if page.ids:
-            _count(found, screen, page, await _decide(store, screen, rules, page), keep_passed)
+            _count(found, screen, page, await _decide(store, screen, page), keep_passed)
         # others want to be served too
         await asyncio.sleep(0)
     return found
@@ -119,7 +119,7 @@ async def _pages(
         ahead.cancel()
 
 
-async def _decide(store: Records, screen: Screen, rules: Rules, page: History) -> Decided:
+async def _decide(store: Records, screen: Screen, page: History) -> Decided:
     if not screen.reads_more:
         events = screen.decode(page.data)
         keys = screen.keys(events)
@@ -127,9 +127,7 @@ async def _decide(store: Records, screen: Screen, rules: Rules, page: History) -
         return Decided(events, keys, {key: (screen.decided(key, event), event) for key, event in one_of_each.items()})
     # what is beside the data of an event is not in the columns
     recorded = {event.id: event for event in await store.events_by_id(page.ids)}
-    whole = [
-        variables_of(event_of(recorded[id]), rules.feed.name) if id in recorded else {"event": {}} for id in page.ids
-    ]
+    whole = [past_variables(recorded[id]) if id in recorded else {"event": {}} for id in page.ids]
     screened = [screen.screen(bind(each)) for each in whole]
     events = [each["event"] for each in whole]
     by_key: dict[Key, tuple[Screened, dict[str, Any]]] = {

@@ -12,10 +12,10 @@ from harken.language.cel import Condition, bind, compile_condition
 from harken.language.cel.clauses import and_clauses, failed_clauses, smallest_change
 from harken.language.cel.values import show
 from harken.language.paths import MISSING
-from harken.match import Screen, variables_of
+from harken.match import Screen
 from harken.operate.backtest_scan import NearMisses, Scan
 from harken.operate.context import Context
-from harken.operate.past_events import event_of
+from harken.operate.past_events import past_variables
 from harken.operate.rows import Plain
 
 __all__ = ["blame_rows", "blame_sentence", "near_miss", "recent_blame"]
@@ -66,7 +66,7 @@ def _shown(value: Any) -> str:
 
 def near_miss(source: str, event: Recorded) -> Plain | None:
     """The one clause that held the event back, with the smallest change; None if there were several, or none."""
-    condition, variables = compile_condition(source), _variables(event)
+    condition, variables = compile_condition(source), past_variables(event)
     clauses = and_clauses(condition)
     failed = failed_clauses(clauses, bind(variables))
     if len(failed) != 1:
@@ -90,14 +90,10 @@ async def recent_blame(context: Context, definition: Trigger | None) -> list[Pla
     for event in (await context.store.events(trigger=definition.name, limit=RECENT)).items:
         if definition.types and event.type not in definition.types:
             continue
-        not_true = failed_clauses(clauses, bind(_variables(event)))
+        not_true = failed_clauses(clauses, bind(past_variables(event)))
         failed.update(not_true)
         alone.update(not_true if len(not_true) == 1 else ())
     return [{"clause": clause.source, "failed": failed[at], "alone": alone[at]} for at, clause in enumerate(clauses)]
-
-
-def _variables(event: Recorded) -> dict[str, Any]:
-    return variables_of(event_of(event), event.feed)
 
 
 def blame_sentence(row: Mapping[str, Any]) -> Iterator[str]:

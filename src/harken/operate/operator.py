@@ -39,6 +39,7 @@ from harken.operate.ownership import Ownership
 from harken.operate.permissions import TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
+from harken.operate.replay import replay_range
 from harken.operate.rows import Plain
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -112,6 +113,7 @@ CHANGES: Mapping[str, Operation] = {
     "pollers.reset": pollers.reset,
     "tools.call": agent_tools.call,
     "events.replay": events.replay,
+    "events.replay_range": replay_range,
     FORGET: forget.forget,
     "runs.retry": runs.retry,
     "runs.cancel": runs.cancel,

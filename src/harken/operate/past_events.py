@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from harken.event import Event, Recorded
+from typing import Any
 
-__all__ = ["event_of"]
+import msgspec
+
+from harken.event import Event, Recorded
+from harken.match import variables_of
+
+__all__ = ["event_of", "past_variables"]
 
 
 def event_of(recorded: Recorded) -> Event:
@@ -16,3 +21,9 @@ def event_of(recorded: Recorded) -> Event:
         state=recorded.state,
         occurred_at=recorded.occurred_at,
     )
+
+
+def past_variables(recorded: Recorded) -> dict[str, Any]:
+    """What a condition saw of the event: it was no replay."""
+    event = event_of(recorded)
+    return variables_of(msgspec.structs.replace(event, data={"replay": False, **event.data}), recorded.feed)

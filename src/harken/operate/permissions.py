@@ -86,6 +86,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "events.list": _sees("list", "verdicts"),
     "events.show": _sees("event", "id"),
     "events.replay": _does("event", "id"),
+    "events.replay_range": _does("everything"),
     "events.forget": _ADMIN,
     TAIL: _sees("list", "verdicts"),
     "runs.list": _sees("list", "trigger"),
