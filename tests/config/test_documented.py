@@ -33,6 +33,7 @@ PAGE = "\n".join((REFERENCE / name).read_text() for name in ("configuration.md",
 SECTIONS: dict[str, type[BaseModel]] = {
     "server": settings.Server,
     "metrics": settings.Metrics,
+    "tracing": settings.Tracing,
     "log": settings.Log,
     "retention": settings.Retention,
     "on_failure": settings.OnFailure,

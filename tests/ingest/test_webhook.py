@@ -16,6 +16,7 @@ from harken.ingest.webhook import CLOSED, Endpoint, Webhooks
 from harken.source import Handshake, Request
 from harken.store import Committed
 from harken.testing import START, HandClock
+from harken.tracing import NO_TRACER
 from tests.ingest.noted_store import event
 
 NEW, REPEATED = Verdict(trigger="t", outcome="fired"), Verdict(trigger="t", outcome="duplicate")
@@ -37,6 +38,8 @@ class Sender:
 
 class Gate:
     """Commits everything, with these verdicts; or fails."""
+
+    tracer = NO_TRACER
 
     def __init__(self, *verdicts: Sequence[Verdict], error: Exception | None = None) -> None:
         self.verdicts = [tuple(one) for one in verdicts]

@@ -38,6 +38,7 @@ from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
+    from harken.app.otlp import SpanExporter
     from harken.app.run_lines import RunLines
     from harken.app.server import App as Asgi
     from harken.app.server import Listener
@@ -85,6 +86,7 @@ class App:
         self.intake.committer.on_commit = self._on_commit
         self.worker.on_settled = self.intake.run_answers.note_end
         self._telemetry = self._build_telemetry()
+        self._exporter = self._build_tracing()
         self._tasks: list[asyncio.Task[Any]] = []
         self._listeners: list[Listener] = []
         self._membership: Membership | None = None
@@ -208,6 +210,21 @@ class App:
         telemetry.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
         return telemetry
 
+    def _build_tracing(self) -> SpanExporter | None:
+        """Give intake and worker a tracer, if the configuration says where spans go."""
+        settings = self.loaded.settings.tracing
+        if settings.endpoint is None:
+            return None
+        from harken.app.otlp import SpanExporter
+        from harken.tracing import Tracer
+
+        headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+        exporter = SpanExporter(settings.endpoint, self._clock, headers=headers, service=settings.service_name)
+        self._telemetry.count_spans(exporter)
+        tracer = Tracer(self._clock, self._random, exporter.add, sample=settings.sample)
+        self.intake.committer.tracer = self.worker.tracer = tracer
+        return exporter
+
     def _on_loaded(self, loaded: Loaded) -> None:
         if loaded.references != self.loaded.references:
             self._workflows.forget()
@@ -249,6 +266,8 @@ class App:
         from harken.app.housekeeping import do_housekeeping
         from harken.app.run_alerts import RunAlerts
 
+        if self._exporter is not None:
+            self.spawn(self._exporter.run(), "tracing")
         self._compile_workflows()
         await self._wait_for_store(lambda: self.factory.load_rate_limits(self.store))
         await self.controller.open(self._wait_for_store)
@@ -385,6 +404,8 @@ class App:
             await self.factory.tickets.save_deliveries()
             await audit_unverified(self.intake.webhooks.refusals, self.store, ending=True)
         await self.factory.close()
+        if self._exporter is not None:
+            await self._exporter.close()
 
 
 def _bind(loaded: Loaded, host: str | None, port: int | None, clock: Clock, say: Callable[[str], None]) -> StoreWait:

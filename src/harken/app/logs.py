@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from harken.http.redact import redact
+from harken.tracing import current_context
 
 __all__ = ["set_up_logs"]
 
@@ -36,6 +37,7 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            add_trace,
             redact_fields,
             # JSON escapes by itself
             *(() if as_json else (escape_fields,)),
@@ -50,6 +52,14 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # warnings would be printed without redaction
     logging.captureWarnings(True)
+
+
+def add_trace(logger: Any, method: str, fields: Any) -> Any:
+    """The ids of the trace and span that a line belongs to, where tracing is on."""
+    context = current_context()
+    if context is not None:
+        fields["trace_id"], fields["span_id"] = context.trace_id, context.span_id
+    return fields
 
 
 def _redact_value(value: Any, known: Collection[str]) -> Any:

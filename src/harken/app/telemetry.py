@@ -35,6 +35,7 @@ from harken.tickets.cycle import TicketCursor
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
+    from harken.app.otlp import SpanExporter
 
 __all__ = ["Telemetry"]
 
@@ -122,6 +123,15 @@ class Telemetry:
             refused(known.get(reason, 0), reason=reason)
         connections.refused.on_refused = lambda reason: refused(reason=reason)
         metrics.gauge("harken_connections", "Open connections to the listeners.", lambda: len(connections.table))
+
+    def count_spans(self, exporter: SpanExporter) -> None:
+        """Count the spans that are sent to a collector, and those that are not."""
+        metrics = self._metrics
+        exported = metrics.counter("harken_spans_exported_total", "Spans that a collector has taken.")
+        dropped = metrics.counter("harken_spans_dropped_total", "Spans that were not sent, or refused.")
+        exported(0)
+        dropped(0)
+        exporter.on_exported, exporter.on_dropped = exported, dropped
 
     @property
     def loaded(self) -> Loaded:

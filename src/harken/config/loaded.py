@@ -22,7 +22,7 @@ from harken.tickets import TrackerSettings
 __all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "with_generation"]
 
 MAIN = "harken.yaml"
-PER_REPLICA = {"server", "store", "log", "metrics", "http", "agent"}
+PER_REPLICA = {"server", "store", "log", "metrics", "tracing", "http", "agent"}
 """Settings that may differ between replicas that run the same configuration."""
 Origin = Literal["config", "stored", "environment", "none"]
 

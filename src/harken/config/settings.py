@@ -36,6 +36,7 @@ __all__ = [
     "Services",
     "Settings",
     "Steps",
+    "Tracing",
     "is_url",
     "local_base",
     "store_extra",
@@ -108,6 +109,22 @@ class Server(Strict):
 
 class Metrics(Strict):
     enabled: bool = True
+
+
+class Tracing(Strict):
+    """Where spans are sent: the address of an OpenTelemetry collector (OTLP over HTTP); none switches tracing off."""
+
+    endpoint: str | None = None
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    service_name: str = Field(default="harken", min_length=1)
+    sample: float = Field(default=1.0, ge=0, le=1)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise Invalid("this is not a URL", "Write it like http://127.0.0.1:4318")
+        return value
 
 
 class Log(Strict):
@@ -220,6 +237,7 @@ class Settings(Strict):
     store: str | None = None
     shards: int | None = Field(default=None, ge=1, le=1_024)
     metrics: Metrics = Metrics()
+    tracing: Tracing = Tracing()
     log: Log = Log()
     retention: Retention = Retention()
     http: Http = Http()

@@ -11,11 +11,13 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
-from harken.event import Event
+from harken.event import Event, Verdict
 from harken.feed import Trigger, TriggerState
+from harken.ingest.traced import with_context
 from harken.match import Read, Rules, Sighting, compile_rules, match, memory_id, recognise
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Listeners, Opened, Stale
+from harken.tracing import NO_TRACER, Tracer
 
 __all__ = ["MOST_REMATCHES", "CommitRequest", "Committer", "Executor", "RuleCache"]
 
@@ -118,6 +120,7 @@ class Committer:
         self.committed = 0
         self.on_commit: Callable[[str, Commit, Committed], None] | None = None
         self.on_refused: Callable[[], None] = lambda: None
+        self.tracer: Tracer = NO_TRACER
 
     async def recognise(self, rules: Rules, events: Sequence[Event]) -> list[Sighting]:
         """The events that the feed does not remember yet."""
@@ -163,12 +166,26 @@ class Committer:
 
     async def commit_matched(self, feed: str, rules: Rules, matched: Callable[[Rules], Awaitable[Commit]]) -> Committed:
         """Commit what `matched` makes of the rules, and match again with newer rules while the store says Stale."""
+        if self.tracer.on:
+            return await self._commit_traced(feed, rules, matched)
         for _ in range(MOST_REMATCHES):
             answer = await self.commit(await matched(rules))
             if isinstance(answer, Committed):
                 return answer
             rules = await self.rule_cache.learn(feed)
-        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times while its events were matched")
+        raise _changed_too_often(feed)
+
+    async def _commit_traced(self, feed: str, rules: Rules, matched: Callable[[Rules], Awaitable[Commit]]) -> Committed:
+        with self.tracer.span("commit", feed=rules.feed.display_name) as span:
+            for _ in range(MOST_REMATCHES):
+                commit = await matched(rules)
+                answer = await self.commit(with_context(commit, self.tracer, span))
+                if isinstance(answer, Committed):
+                    span.dropped = not commit.entries
+                    span.note(events=len(commit.entries), runs=sum(map(_runs_of, answer.verdicts)))
+                    return answer
+                rules = await self.rule_cache.learn(feed)
+            raise _changed_too_often(feed)
 
     async def commit(self, commit: Commit) -> Committed | Stale:
         """Commit once what was matched, and hand the runs that it starts to the executor."""
@@ -245,6 +262,14 @@ class Committer:
         self.on_refused()
         log.error("event.refused", feed=rules.feed.display_name if rules else feed, reason=reason)
         await self._store.dead_letter(feed, entry.event, reason)
+
+
+def _changed_too_often(feed: str) -> RetryLater:
+    return RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times while its events were matched")
+
+
+def _runs_of(verdicts: Sequence[Verdict]) -> int:
+    return sum(bool(verdict.run_id) for verdict in verdicts)
 
 
 def _flood_limits(rules: Rules) -> dict[str, int]:

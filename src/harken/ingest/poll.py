@@ -121,7 +121,8 @@ class Poller:
         live.token = self._token(live.feed.shard)
         page, cursor = live.page, live.cursor
         try:
-            report = await self._read(live, rules, started, began + live.feed.tick_timeout)
+            read = self._read_traced if self._committer.tracer.on else self._read
+            report = await read(live, rules, started, began + live.feed.tick_timeout)
         except LeaseLost:
             raise
         except Exception as error:
@@ -129,6 +130,16 @@ class Poller:
             report = await self._record_failure(live, error, started, clock.monotonic() - began, moved)
         self.observe(live, report, clock.monotonic() - began)
         return report
+
+    async def _read_traced(self, live: LiveFeed, rules: Rules, started: float, deadline: float) -> TickReport:
+        with self._committer.tracer.span(
+            f"poll {live.feed.display_name}", kind="client", root=True, feed=live.feed.display_name
+        ) as span:
+            report = await self._read(live, rules, started, deadline)
+            span.note(seen=report.seen, new=report.new)
+            # reads that found nothing are counted by the metrics
+            span.dropped = not report.new
+            return report
 
     async def _read(self, live: LiveFeed, rules: Rules, started: float, deadline: float) -> TickReport:
         if rules.backfilling:

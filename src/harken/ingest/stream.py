@@ -245,10 +245,18 @@ class _Connection:
         )
         request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit, epochs=self._epochs)
         await self._streamer._idle_reads.flush(name)
-        await self._committer.take(request, rules)
+        await self._take(request, rules)
         self._streamer._idle_reads.drop(name)
         live.cursor, live.health = batch.cursor, step.health
         self._covered_to = covered.end if covered else self._covered_to
+
+    async def _take(self, request: CommitRequest, rules: Rules) -> None:
+        tracer, feed = self._committer.tracer, self._live.feed.display_name
+        if not tracer.on:
+            await self._committer.take(request, rules)
+            return
+        with tracer.span(f"stream {feed}", kind="consumer", root=True, feed=feed, new=len(request.events)):
+            await self._committer.take(request, rules)
 
     async def _note_idle(self, batch: Batch) -> None:
         live, now = self._live, self._clock.now()

@@ -20,6 +20,7 @@ from harken.ingest.webhook_rate import WebhookRate
 from harken.match import Read
 from harken.source import Handshake, PushSource, Request
 from harken.store import Committed
+from harken.tracing import SpanContext
 
 __all__ = ["CLOSED", "MAX_BYTES", "PREFIX", "Endpoint", "Webhooks"]
 
@@ -117,7 +118,8 @@ class Webhooks:
             await _answer(send, 405, {"error": "send a POST"}, (b"allow", b"POST"))
             return
         try:
-            status, answer, headers = await self._accept(endpoint, scope, receive)
+            accept = self._accept_traced if self._committer.tracer.on else self._accept
+            status, answer, headers = await accept(endpoint, scope, receive)
         except Handshake as handshake:
             status = 200
             await _answer(send, status, handshake.answer)
@@ -145,6 +147,21 @@ class Webhooks:
             else:
                 await _send(send, status, answer, *headers)
         self.observe(endpoint.feed, status)
+
+    async def _accept_traced(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> _Answer:
+        header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+        sender = SpanContext.parse(header.decode("latin-1"))
+        with self._committer.tracer.span(
+            f"POST {scope['path']}", kind="server", parent=sender, root=True, feed=endpoint.feed
+        ) as span:
+            try:
+                answer = await self._accept(endpoint, scope, receive)
+            except (Refused, Handshake, _TooLarge, _TooMany):
+                # a stranger must not write into anybody's trace
+                span.dropped = True
+                raise
+            span.note(http__response__status_code=answer[0])
+            return answer
 
     async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> _Answer:
         # before the body, as what follows it (trailers) is not a part of the head

@@ -23,8 +23,10 @@ from harken.run.plan import Bracket, DetailedOutput, Plan, Step, Steps
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope, replace_event
 from harken.run.signals import FailedForGood, Filtered, Halted, Parked, Signal, Withdrawn
+from harken.run.traced import note_record, run_span, step_span
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.timings import Timings
+from harken.tracing import NO_TRACER, Tracer
 
 __all__ = ["Execution", "Frame", "TryResult", "execute", "walk"]
 
@@ -42,7 +44,7 @@ class TryResult:
 class Execution:
     """One try of one run."""
 
-    __slots__ = ("claimed", "clock", "environment", "journal", "plan", "random", "store", "timings")
+    __slots__ = ("claimed", "clock", "environment", "journal", "plan", "random", "store", "timings", "tracer")
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Execution:
         clock: Clock,
         random: Random,
         timings: Timings = Timings(),
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.plan = plan
         self.claimed = claimed
@@ -64,6 +67,7 @@ class Execution:
         self.clock = clock
         self.random = random
         self.timings = timings
+        self.tracer = tracer
 
 
 @dataclass(kw_only=True, slots=True)
@@ -106,6 +110,18 @@ class Frame:
 
 async def execute(execution: Execution) -> TryResult:
     """Execute the plan and return the outcome of the try. Raises LeaseLost when the run is no longer ours."""
+    if not execution.tracer.on:
+        return await _execute(execution)
+    with run_span(execution.tracer, execution.claimed, execution.plan.name) as span:
+        result = await _execute(execution)
+        outcome = result.outcome
+        span.note(outcome="waiting" if isinstance(outcome, Park) else type(outcome).__name__.lower())
+        if isinstance(outcome, (Failed, Again, Dead)):
+            span.error = type(outcome).__name__.lower()
+        return result
+
+
+async def _execute(execution: Execution) -> TryResult:
     plan, claimed, journal = execution.plan, execution.claimed, execution.journal
     try:
         scope = open_scope(claimed, fill_inputs(plan.inputs, claimed.input))
@@ -191,7 +207,7 @@ async def _execute_step(execution: Execution, step: Step, scope: Scope, path: st
         return scope.add_step(step.id, earlier, step.detailed)
     await journal.prepare_step(pure=step.pure)
     frame = Frame(execution=execution, step=step, scope=scope, path=path, earlier=earlier)
-    record = await _record_of(frame)
+    record = await (_traced_record_of(frame) if execution.tracer.on else _record_of(frame))
     if earlier is None or not _is_done(earlier, step):
         record = journal.add(record, pure=step.pure, caused=frame.caused)
     return scope.add_step(step.id, record, step.detailed)
@@ -200,6 +216,13 @@ async def _execute_step(execution: Execution, step: Step, scope: Scope, path: st
 def _is_done(record: StepRecord, step: Step) -> bool:
     # a failure that `on_error` accepts is as final as a success
     return record.status in ("ok", "skipped") or (record.status == "failed" and step.on_error != "fail")
+
+
+async def _traced_record_of(frame: Frame) -> StepRecord:
+    with step_span(frame.execution.tracer, frame.path, frame.step.action) as span:
+        record = await _record_of(frame)
+        note_record(span, record)
+        return record
 
 
 async def _record_of(frame: Frame) -> StepRecord:

@@ -25,6 +25,7 @@ from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutc
 from harken.store import Runs
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
+from harken.tracing import NO_TRACER, Tracer
 
 __all__ = ["EMPTY_PAUSE", "TROUBLE_PAUSE", "NextDue", "Observe", "RunEnd", "Worker", "heartbeat"]
 
@@ -98,6 +99,7 @@ class Worker:
         self._lease_seconds = timings.claim_seconds
         self._longest_sleep = timings.worker_sleep
         self.observe = observe
+        self.tracer: Tracer = NO_TRACER
         self.on_end: Callable[[RunEnd], None] | None = None
         self.on_settled: Callable[[str], None] | None = None
         self._began: dict[str, float] = {}
@@ -335,6 +337,7 @@ class Worker:
             clock=self._clock,
             random=self._random,
             timings=self._timings,
+            tracer=self.tracer,
         )
 
     def _journal(self, claimed: Claimed) -> Journal:
