@@ -55,6 +55,7 @@ class Client:
     def call(self, operation: str, params: Mapping[str, Any] | None = None, *, key: str = "", match: str = "") -> Any:
         """Do the operation there. `key` is its Idempotency-Key, `match` the ETag of what it changes."""
         route, given = ROUTES[operation], dict(params or {})
+        match = match or str(given.get("match", ""))
         if not route.pages or "limit" in given:
             return self._call(route, given, key, match)
         whole = self._call(route, {**given, "limit": LARGEST_PAGE}, key, match)

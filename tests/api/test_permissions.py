@@ -46,7 +46,8 @@ class House:
         if route.method == "GET":
             query = "&".join(f"{name}={value}" for name, value in beside.items())
             return await self.served.send("GET", f"{path}?{query}" if query else path, headers=headers)
-        return await self.served.send("POST", path, json.dumps(beside).encode(), {**JSON, **headers})
+        body = None if route.in_query else json.dumps(beside).encode()
+        return await self.served.send(route.method, path, body, {**JSON, **headers})
 
     async def rows(self, operation: str, token: str) -> list[dict[str, Any]]:
         reply = await self.call(operation, token)
@@ -94,8 +95,10 @@ def params_of(operation: str, house: House, owner: str) -> dict[str, Any]:
     given: dict[str, Any] = {name: "x" for name in ROUTES[operation].placed}
     if permission.thing in NAMED and permission.param:
         given[permission.param] = house.things[permission.thing, owner]
-    elif operation == "tokens.create":
+    elif operation in ("tokens.create", "triggers.create"):
         given = {"name": "another"}
+    if operation == "triggers.replace":
+        given |= {"provider": "schedule", "workflow": {"steps": []}}
     if operation == "events.replay" and owner == "ana":
         given["trigger"] = "anas"
     return given
@@ -253,3 +256,31 @@ async def test_the_audit_log_names_the_owner_and_the_token(house: House) -> None
         ("token operator", "triggers.pause", "oncall", {"by": "token operator"}),
         ("ana", "triggers.pause", "anas", {"by": "token ana-operator", "reason": "lunch"}),
     ]
+
+
+async def test_an_owner_makes_triggers_of_their_own_and_manages_them(house: House) -> None:
+    steps = {"steps": [{"id": "say", "action": "transform", "set": {"text": "hi"}}]}
+    given = {"name": "mine", "provider": "schedule", "config": {"every": "1h"}, "enabled": False}
+    refused = await house.call("triggers.create", "ana-operator", **given, workflow="oncall2")
+    made = await house.call("triggers.create", "ana-operator", **given, workflow=steps)
+    assert (refused.status, made.status, made.json()["user_id"]) == (404, 201, "ana")
+
+
+async def test_an_answer_is_not_given_again_to_somebody_else(house: House) -> None:
+    key = {**JSON, "Idempotency-Key": "k"}
+    bearer = {name: {"Authorization": f"Bearer {house.tokens[name]}"} for name in ("operator", "admin", "viewer")}
+    path = "/api/workflows/oncall/run"
+    first, other = [
+        await house.served.send("POST", path, b"{}", {**key, **bearer[name]}) for name in ("operator", "admin")
+    ]
+    viewer = await house.served.send("POST", path, b"{}", {**key, **bearer["viewer"]})
+    assert first.json()["id"] != other.json()["id"]
+    assert viewer.status == 403
+
+
+async def test_the_secret_of_a_token_is_in_no_answer_that_is_kept(house: House) -> None:
+    headers = {**JSON, "Idempotency-Key": "k", "Authorization": f"Bearer {house.tokens['admin']}"}
+    made = await house.served.send("POST", "/api/tokens", b'{"name": "new"}', headers)
+    kept = await house.served.office.store.documents("request")
+    assert made.status == 201
+    assert kept == []

@@ -55,6 +55,7 @@ class FakeEngine:
     def __init__(self, clock: HandClock) -> None:
         self.clock = clock
         self.nudges = 0
+        self.synced = 0
         self.ticked: list[str] = []
         self.facts: dict[str, Any] = {"pid": 1, "url": "http://127.0.0.1:9091"}
         self.levels: dict[str, Level] = {}
@@ -132,6 +133,9 @@ class FakeEngine:
 
     def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
         return scratch_store(clock)
+
+    async def sync_rows(self) -> None:
+        self.synced += 1
 
     def nudge(self) -> None:
         self.nudges += 1

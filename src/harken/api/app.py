@@ -19,19 +19,22 @@ from starlette.types import ASGIApp
 from harken.api import errors
 from harken.api.authentication import Authentication, is_known, operator_of, session_routes
 from harken.api.errors import problem, problem_of
-from harken.api.origin_guard import SAFE, Guard
+from harken.api.origin_guard import Guard
 from harken.api.params import TooLarge, read_params
 from harken.api.request_ids import RequestIds
 from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate import Operator
-from harken.operate.permissions import METRICS, TAIL
+from harken.operate.idempotency import Answer
+from harken.operate.permissions import METRICS, SHOWN_ONCE, TAIL
 
 __all__ = ["build", "build_waiting"]
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+LONGEST_KEY = 255
 
 WAIT_SECONDS = 5.0
 """When those who ask while the store is waited for should ask again."""
@@ -99,21 +102,46 @@ def _wait(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
 def _endpoint(operator: Operator, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         params = await read_params(route, request)
-        answer = await operator_of(operator, request).call(route.operation, **params)
-        body = operator.discreet(msgspec.json.encode(answer))
-        headers = _headers(route, request, params, answer, body)
-        if request.method in SAFE and headers.get("etag", "") in _tags(request.headers.get("if-none-match", "")):
+        caller = operator_of(operator, request)
+
+        async def act() -> Answer:
+            answer = await caller.call(route.operation, **params)
+            body = operator.discreet(msgspec.json.encode(answer))
+            return Answer(201 if route.creates else 200, body.decode())
+
+        key = _key(request) if route.takes_key and route.operation not in SHOWN_ONCE else ""
+        if key:
+            # an answer that is given again is for those only who may ask now
+            caller.require(route.operation)
+        found = await caller.once(key, _fingerprint(route, params), act) if key else await act()
+        body = found.body.encode()
+        headers = _headers(route, request, msgspec.json.decode(body), body)
+        if found.replayed:
+            headers["idempotency-replayed"] = "true"
+        if route.method == "GET" and not route.versioned and headers.get("etag", "") in _if_none_match(request):
             return Response(status_code=304, headers=headers)
-        return Response(body, 201 if route.creates else 200, headers, media_type="application/json")
+        return Response(body, found.status, headers, media_type="application/json")
 
     return endpoint
 
 
-def _headers(
-    route: Route, request: Request, params: Mapping[str, Any], answer: Mapping[str, Any], body: bytes
-) -> dict[str, str]:
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > LONGEST_KEY or not all("!" <= letter <= "~" for letter in key):
+        raise Malformed(f"an Idempotency-Key has 1 to {LONGEST_KEY} visible characters", fix="Use a UUID")
+    return key
+
+
+def _fingerprint(route: Route, params: Mapping[str, Any]) -> str:
+    asked = msgspec.json.encode([route.operation, params], order="deterministic")
+    return hashlib.sha256(asked).hexdigest()
+
+
+def _headers(route: Route, request: Request, answer: Mapping[str, Any], body: bytes) -> dict[str, str]:
     if route.versioned:
-        return {"etag": f'"{answer["revision"]}"'} if "revision" in answer else {}
+        found = {"location": f"/api/triggers/{answer['id']}"} if route.creates else {}
+        # what it shows beside changes with every read, so that it never is the same for If-None-Match
+        return found | ({"etag": f'"{answer["revision"]}"'} if answer.get("revision") else {})
     if route.method != "GET" or errors.is_admin(route.path):
         return {}
     found = {"etag": f'W/"{hashlib.sha256(body).hexdigest()[:20]}"', "cache-control": "no-cache"}
@@ -123,7 +151,8 @@ def _headers(
     return found
 
 
-def _tags(header: str) -> frozenset[str]:
+def _if_none_match(request: Request) -> frozenset[str]:
+    header = request.headers.get("if-none-match", "")
     return frozenset(tag.strip() for tag in header.split(",") if tag.strip())
 
 

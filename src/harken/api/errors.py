@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from http import HTTPStatus
 
@@ -73,7 +73,15 @@ def status_of(error: HarkenError) -> int:
 
 def problem_of(error: HarkenError) -> Response:
     wait = error.after if isinstance(error, RetryLater) else None
-    return problem(status_of(error), error.message, error.fix, code=error.code, headers=retry_after(error), wait=wait)
+    return problem(
+        status_of(error),
+        error.message,
+        error.fix,
+        code=error.code,
+        headers=retry_after(error),
+        wait=wait,
+        findings=getattr(error, "findings", ()),
+    )
 
 
 def retry_after(error: HarkenError) -> dict[str, str] | None:
@@ -91,8 +99,11 @@ def problem(
     code: str = "refused",
     headers: Mapping[str, str] | None = None,
     wait: float | None = None,
+    findings: Sequence[Mapping[str, object]] = (),
 ) -> Response:
-    """The body under /api. `wait`: how many seconds to wait, if the cause of the error knows it."""
+    """The body under /api. `wait`: how many seconds to wait, if the cause of the error knows it.
+
+    `findings` are all the things that are wrong with what was sent."""
     body: dict[str, object] = {
         "type": f"urn:harken:error:{code}",
         "title": HTTPStatus(status).phrase,
@@ -105,6 +116,8 @@ def problem(
     }
     if wait is not None:
         body["wait_seconds"] = wait
+    if findings:
+        body["errors"] = findings
     return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
 
 

@@ -37,7 +37,7 @@ PARAMS: Mapping[Param, Schema] = {
     "cel": {"type": "string", "pattern": TEXT, "description": "A condition in CEL.", "examples": ["event.n > 3"]},
     "cursor": {"type": "string", "description": "The `next` of the page before; opaque."},
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
-    "uuid": {"type": "string", "format": "uuid"},
+    "match": {"type": "string"},
 }
 
 HEADERS: Schema = {
@@ -152,7 +152,7 @@ def _parameters(route: Route, needed: frozenset[str]) -> list[Schema]:
             **({"style": "form", "explode": False} if param == "texts" else {}),
         }
         for name, param in route.params.items()
-        if name not in route.placed
+        if name not in route.placed and param != "match"
     ]
 
 
@@ -168,7 +168,9 @@ def _headers(route: Route) -> list[Schema]:
 
 
 def _body(route: Route, needed: frozenset[str]) -> Schema:
-    beside = {name: PARAMS[param] for name, param in route.params.items() if name not in route.placed}
+    beside = {
+        name: PARAMS[param] for name, param in route.params.items() if name not in route.placed and param != "match"
+    }
     found: Schema = {"type": "object", "properties": beside, "additionalProperties": False}
     required = sorted(needed - route.placed)
     return found | {"required": required} if required else found

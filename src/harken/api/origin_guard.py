@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from harken.api import errors
 from harken.api.errors import problem
 
-__all__ = ["SAFE", "Guard", "hosts_of"]
+__all__ = ["Guard", "hosts_of"]
 
 SAFE = frozenset({"GET", "HEAD"})
 OURS = frozenset({b"same-origin", b"none"})

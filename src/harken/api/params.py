@@ -41,6 +41,11 @@ class TooLarge(Malformed):
 async def read_params(route: Route, request: Request) -> dict[str, Any]:
     """The operation's parameters from path, query and body."""
     given: dict[str, Any] = dict(request.path_params)
+    for text in given.values():
+        strict_json.refuse_odd_text(str(text))
+    match = request.headers.get("if-match")
+    if match is not None and "match" in route.params:
+        given["match"] = match
     beside = _query(request) if route.in_query else await read_object(request)
     if not route.in_query:
         _refuse_query(request)
@@ -101,7 +106,7 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 def _refuse_unknown(route: Route, name: str) -> None:
-    names = sorted(set(route.params) - route.placed)
+    names = sorted(set(route.params) - route.placed - {"match"})
     if name in names:
         return
     raise Malformed(f"{route.operation} has no parameter {name}", fix=suggest_fix(name, names))

@@ -15,9 +15,9 @@ from urllib.parse import quote
 __all__ = ["ROUTES", "Method", "Param", "Route"]
 
 Param = Literal[
-    "text", "number", "count", "flag", "object", "any", "texts", "since", "duration", "cel", "cursor", "limit", "uuid"
+    "text", "number", "count", "flag", "object", "any", "texts", "since", "duration", "cel", "cursor", "limit", "match"
 ]
-"""`texts` are given separated by commas in a query; `since` is a time, or a duration before now."""
+"""`texts` are separated by commas in a query; `since` is a time, or a duration before now; `match` is If-Match."""
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -65,12 +65,22 @@ class Route:
 
     def address(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """The path for these parameters, and those that are left for the query or the body."""
+        given = {name: value for name, value in params.items() if self.params.get(name) != "match"}
         path = _PLACE.sub(lambda found: quote(str(params[found[1]]), safe=""), self.path)
-        return path, {name: value for name, value in params.items() if name not in self.placed}
+        return path, {name: value for name, value in given.items() if name not in self.placed}
 
 
 def _get(operation: str, path: str, **params: Param) -> Route:
     return Route(operation=operation, method="GET", path=path, params=params)
+
+
+def _create(operation: str, path: str, **params: Param) -> Route:
+    return Route(operation=operation, method="POST", path=path, params=params, versioned=True, creates=True)
+
+
+def _versioned(operation: str, method: Method, path: str, **params: Param) -> Route:
+    matched: dict[str, Param] = {"match": "match"} if method != "GET" else {}
+    return Route(operation=operation, method=method, path=path, params={**params, **matched}, versioned=True)
 
 
 def _list(operation: str, path: str, **params: Param) -> Route:
@@ -83,6 +93,9 @@ def _post(operation: str, path: str, **params: Param) -> Route:
 
 
 _TRIGGER = "/api/triggers/{name:path}"
+_ROW: Mapping[str, Param] = {
+    "provider": "text", "config": "any", "condition": "cel", "options": "object", "workflow": "any", "enabled": "flag",
+}  # fmt: skip
 _POLLER = "/admin/pollers/{id}"
 
 # names may contain slashes, so of two matching paths the longer one comes first
@@ -107,7 +120,12 @@ _TABLE = (
     _post("triggers.reset", f"{_TRIGGER}/reset", name="text", cursor="flag", yes="flag"),
     _post("triggers.release", f"{_TRIGGER}/release", name="text"),
     _post("triggers.drop", f"{_TRIGGER}/drop", name="text"),
-    _get("triggers.show", _TRIGGER, name="text"),
+    _get("triggers.export", f"{_TRIGGER}/export", name="text"),
+    _create("triggers.create", "/api/triggers", name="text", **_ROW),
+    _versioned("triggers.show", "GET", _TRIGGER, name="text"),
+    _versioned("triggers.replace", "PUT", _TRIGGER, name="text", **_ROW),
+    _versioned("triggers.edit", "PATCH", _TRIGGER, name="text", **_ROW),
+    _versioned("triggers.delete", "DELETE", _TRIGGER, name="text"),
     _post("pollers.reload", "/admin/pollers/reload"),
     _get("pollers.list", "/admin/pollers", agent="text"),
     _get("pollers.show", _POLLER, id="text", agent="text"),

@@ -239,8 +239,9 @@ class App:
 
     def _compile_workflows(self) -> None:
         """Compile every workflow with the current secrets."""
-        for workflow in self.loaded.workflows.values():
-            if self._workflows.peek(workflow.rev) is None:
+        for name, workflow in self.loaded.workflows.items():
+            # those of rows may be many: each is compiled when it first runs
+            if name not in self.loaded.rows and self._workflows.peek(workflow.rev) is None:
                 revealed = self.loaded.reveal(workflow.definition)
                 self._workflows.put(msgspec.structs.replace(workflow, definition=revealed))
 

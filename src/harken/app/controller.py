@@ -18,6 +18,7 @@ from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.store import scratch_store
+from harken.app.trigger_rows import TriggerRows
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
@@ -35,7 +36,7 @@ from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Closable, Cursor, Host, Lag, Place, PositionedSource
-from harken.store import Definitions, Generation, Store
+from harken.store import Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Controller:
         self._stopping = False
         self._other = OtherGeneration()
         self._compared: Any = None
+        self._files = factory.loaded
+        self.rows = TriggerRows(store)
         self.url = ""
         self.connections: Connections | None = None
         self.tickets: TicketWork | None = None
@@ -79,12 +82,16 @@ class Controller:
     async def open(self, wait: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
         """Apply the configuration for the first time in this process; `wait` repeats a call until the store answers."""
         wait = wait or _call_once
-        loaded = self._factory.loaded
+        loaded = await wait(lambda: self.rows.load(self._files))
+        if loaded is not self._files:
+            self._use(loaded)
         before = await wait(lambda: last_applied(self._store, loaded))
         feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
         definitions = msgspec.structs.replace(loaded.definitions(starting=True), feeds=feeds)
         await wait(lambda: self._intake.start(definitions))
-        await wait(lambda: save_applied(self._store, definitions))
+        await wait(lambda: save_applied(self._store, self._files))
+        # those that somebody made while we opened were not among ours
+        await wait(self.sync_rows)
 
     @property
     def behind(self) -> str:
@@ -119,6 +126,7 @@ class Controller:
             await self._intake.leases.balance()
         if current.name == ours:
             self._other.clear()
+            await self.sync_rows()
         elif not current.name:
             # the store has lost its data, or was replaced by an empty one
             await self.reload()
@@ -145,7 +153,7 @@ class Controller:
 
     def _files_give(self, wanted: str) -> bool:
         """Whether our files give this generation now. They are loaded only if their stamps have changed."""
-        old = self._factory.loaded
+        old = self._files
         compared = (old.generation, wanted, file_stamps(old.directory), file_stamps(old.directory / "workflows"))
         if compared == self._compared:
             return False
@@ -154,29 +162,55 @@ class Controller:
 
     async def reload(self) -> Mapping[str, Any]:
         async with self._reloading:
-            old = self._factory.loaded
+            old, running = self._files, self._factory.loaded
             # in a thread, because a thousand jobs take their time and reads must go on
-            merged, answer, definitions, renewed = await asyncio.to_thread(_prepare_reload, old)
+            merged, answer = await asyncio.to_thread(_prepare_reload, old)
             if self.behind not in ("", merged.generation) and merged.generation == old.generation:
                 message = f"the other replicas run generation {self.behind}, and the files here have not changed"
                 raise Refused(message, fix="Copy the same files here; they are loaded automatically")
+            whole = await self.rows.load(merged)
+            renewed = _reopened_feeds(running, whole)
             # before the feeds: runs of new triggers may begin at once
-            self._use(merged)
+            self._files = merged
+            self._use(whole)
             try:
-                await self._intake.apply(definitions, renew=renewed)
-                await save_applied(self._store, definitions)
+                await self._intake.apply(whole.definitions(), renew=renewed)
+                await save_applied(self._store, merged)
             except BaseException:
                 # the next reload finds the same differences
-                self._use(old)
+                self._files = old
+                self.rows.forget()
+                self._use(running)
                 raise
             if merged.generation == self.behind:
                 self._other.clear()
-            answer["freed"] = (await resume_stopped_feeds(self._store, merged.triggers, renewed)).freed
+            answer["freed"] = (await resume_stopped_feeds(self._store, whole.triggers, renewed)).freed
             # feeds whose pause was lifted must be read from the store again
             (self.nudge if answer["freed"] else self._worker.nudge)()
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
             log_refused(merged)
             return answer
+
+    async def sync_rows(self) -> None:
+        """Apply the rows that were changed in the store since we last looked, here or by another replica."""
+        if self.behind:
+            # the configuration that they belong to is not ours; a reload reads all of them
+            return
+        async with self._reloading:
+            running = self._factory.loaded
+            found = await self.rows.changed(self._files)
+            if found is None:
+                return
+            self._use(found.loaded)
+            try:
+                await self._intake.apply_part(found.part, renew=found.renewed)
+            except BaseException:
+                self.rows.forget()
+                self._use(running)
+                raise
+            log.info("rows.applied", triggers=len(found.part.only.triggers) if found.part.only else 0)
+        self._worker.nudge()
+        self.notify_watchers()
 
     def _use(self, loaded: Loaded) -> None:
         self._factory.loaded = loaded
@@ -184,7 +218,7 @@ class Controller:
         self.on_loaded(loaded)
 
     async def diff(self) -> Mapping[str, Any]:
-        old = self._factory.loaded
+        old = self._files
         found = await asyncio.to_thread(load_directory, old.directory)
         return _differences(old, carry_over(old, found), found)
 
@@ -344,9 +378,9 @@ async def last_applied(store: Store, loaded: Loaded) -> Loaded:
     return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
 
 
-async def save_applied(store: Store, definitions: Definitions) -> None:
-    """Store what `last_applied` returns."""
-    value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
+async def save_applied(store: Store, files: Loaded) -> None:
+    """Store what `last_applied` returns: what the files gave, as rows are in the store anyway."""
+    value = {"feeds": list(files.feeds), "triggers": list(files.triggers)}
     await store.put(CONFIG, APPLIED, value)
 
 
@@ -390,12 +424,12 @@ async def _call_once(call: Callable[[], Awaitable[Any]]) -> Any:
     return await call()
 
 
-def _prepare_reload(old: Loaded) -> tuple[Loaded, dict[str, Any], Definitions, frozenset[str]]:
-    """Load the files again: the merged configuration, its differences, its definitions, and the feeds to reopen."""
+def _prepare_reload(old: Loaded) -> tuple[Loaded, dict[str, Any]]:
+    """Load the files again: the merged configuration, and its differences."""
     found = load_directory(old.directory)
     merged = carry_over(old, found)
     prepare_search(merged.secrets)
-    return merged, _differences(old, merged, found), merged.definitions(), _reopened_feeds(old, merged)
+    return merged, _differences(old, merged, found)
 
 
 def _reopened_feeds(old: Loaded, new: Loaded) -> frozenset[str]:

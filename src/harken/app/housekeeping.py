@@ -15,6 +15,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.refusals import Refusals
 from harken.ingest.scheduler import Scheduler
+from harken.operate.idempotency import forget_old
 from harken.run.worker import Worker
 from harken.store import Store
 from harken.timings import Timings
@@ -68,6 +69,7 @@ async def do_housekeeping(
             if rounds % PRUNE_EVERY == 0:
                 await _retain(store, factory, clock)
                 await drop_dead_replicas(store)
+                await forget_old(store, clock.now())
         except HarkenError as error:
             # what could not be done now is done in a later round
             away = isinstance(error, StoreUnavailable)

@@ -19,6 +19,7 @@ from harken.app.controller import finding_lines, last_applied, load_start_lines,
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
+from harken.app.trigger_rows import TriggerRows
 from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
@@ -119,6 +120,9 @@ class Offline:
     def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
         return scratch_store(clock)
 
+    async def sync_rows(self) -> None:
+        """There is no engine to apply them."""
+
     def nudge(self) -> None:
         """There is no engine to notify."""
 
@@ -148,6 +152,7 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
             opened = open_store(str(Path(scratch) / "new.db"), clock)
             stack.push_async_callback(opened.store.close)
             await opened.store.open(loaded.definitions())
+        loaded = await TriggerRows(opened.store).load(loaded)
         factory = Factory(loaded, registry(), clock, Random(), opened.store)
         await factory.load_rate_limits(opened.store, save=False)
         stack.push_async_callback(factory.close)

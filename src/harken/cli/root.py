@@ -68,7 +68,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "import": ("harken.cli.imports", "Take over what was written for another program."),
     },
     "See and do": {
-        "triggers": ("harken.cli.triggers", "List, test, pause, resume, reset and explain triggers."),
+        "triggers": ("harken.cli.triggers", "List, make, change, test, pause, resume, reset and explain triggers."),
         "pollers": ("harken.cli.pollers", "List, run, pause, resume, reset and reload poller jobs."),
         "mcp": ("harken.cli.mcp", "Serve the tools of an agent over stdio."),
         "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),

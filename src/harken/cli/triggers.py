@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from harken.cli.duration import DURATION
 from harken.cli.session import Session, command
 from harken.cli.show import Column, clock, fields, listing, print_json, say, table
+from harken.errors import Misconfigured
 
 __all__ = ["explain_command", "triggers_command"]
 
@@ -57,7 +59,7 @@ TICKS: tuple[Column, ...] = (
 
 @click.group("triggers", context_settings={"help_option_names": ["-h", "--help"]})
 def triggers_command() -> None:
-    """List, test, pause, resume, reset and explain triggers."""
+    """List, make, change, test, pause, resume, reset and explain triggers."""
 
 
 @command(triggers_command, "list")
@@ -164,6 +166,78 @@ def reset_trigger(session: Session, name: str, cursor: bool, yes: bool) -> None:
         question = f"Wipe what the feed of {name} has read and remembers, and start at now?"
         yes = click.confirm(question, abort=True, err=True)
     _print_trigger(session, session.call("triggers.reset", name=name, cursor=cursor, yes=yes))
+
+
+@command(triggers_command, "create")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--disabled", is_flag=True, help="Make it, and do not let it read yet.")
+def create_trigger(session: Session, file: Path, disabled: bool) -> None:
+    """Make a trigger in the store from a workflow file, which may then be deleted."""
+    row = session.call("triggers.create", **_read_file(file), enabled=not disabled)
+    _print_row(session, row, "made")
+
+
+@command(triggers_command, "edit")
+@click.argument("name")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Take all of it from here.")
+@click.option("--condition", metavar="CEL", help="Another condition.")
+@click.option("--enable/--disable", "enabled", default=None, help="Whether it reads and starts runs.")
+def edit_trigger(session: Session, name: str, file: Path | None, condition: str | None, enabled: bool | None) -> None:
+    """Change a trigger that is in the store. One in a file is changed in its file."""
+    given: dict[str, Any] = _read_file(file) if file else {}
+    given |= {key: value for key, value in (("condition", condition), ("enabled", enabled)) if value is not None}
+    given.pop("name", None)
+    if not given:
+        raise click.UsageError("say what to change: --file, --condition, --enable or --disable")
+    revision = session.call("triggers.show", name=name)["revision"]
+    _print_row(session, session.call("triggers.edit", name=name, match=f'"{revision}"', **given), "changed")
+
+
+@command(triggers_command, "delete")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete_trigger(session: Session, name: str, yes: bool) -> None:
+    """Remove a trigger that is in the store. What it has recorded stays until it is old."""
+    revision = session.call("triggers.show", name=name)["revision"]
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Remove the trigger {name}?", abort=True, err=True)
+    answer = session.call("triggers.delete", name=name, match=f'"{revision}"')
+    if session.as_json:
+        print_json(answer)
+    else:
+        say(f"{answer['name']} is removed")
+
+
+@command(triggers_command, "export")
+@click.argument("name")
+def export_trigger(session: Session, name: str) -> None:
+    """Print a trigger as a workflow file: to keep it, or to move it into workflows/."""
+    answer = session.call("triggers.export", name=name)
+    if session.as_json:
+        print_json(answer)
+    else:
+        print(answer["yaml"], end="")
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    from harken.config.findings import Report
+    from harken.config.trigger_rows import from_file
+    from harken.config.yaml.nodes import Table, to_plain
+    from harken.config.yaml.parser import parse
+
+    report = Report()
+    tree = parse(file.read_bytes(), str(file), report)
+    if report.failed or not isinstance(tree, Table):
+        raise Misconfigured("\n".join(map(str, report.findings)) or f"{file} is not a workflow file")
+    return from_file(to_plain(tree))
+
+
+def _print_row(session: Session, row: dict[str, Any], done: str) -> None:
+    if session.as_json:
+        print_json(row)
+        return
+    state = "" if row["enabled"] else ", and not enabled"
+    say(f"{row['name']} is {done}{state} ({row['id']}, version {row['revision']})")
 
 
 @command(triggers_command, "release")

@@ -49,6 +49,8 @@ class Lookup:
         self._environ = environ
         self._secrets = secrets
 
+    unset = _Unset
+
     def resolve(self, inner: str) -> tuple[str, bool]:
         """Return the value of what is between the braces, and whether it is a secret."""
         if inner.startswith("file:"):

@@ -52,7 +52,8 @@ class Loaded:
     """Everything that a directory configures. Items are named `workflow:oncall`, `poller:leads`, `feed:news`,
     `integration:jira-eu`, `agent:ana`, `tracker:acme`, `project:my-api`, `section:server` and
     `file:workflows/x.yaml`; `origins` has the file of each. `pollers` is None without such a section; `agents` has the
-    accounts of each, by kind. `trackers` are read by feeds, and their projects have triggers.
+    accounts of each, by kind. `trackers` are read by feeds, and their projects have triggers. `rows` has the ids of the
+    triggers that are rows in the store, by name, `disabled` the owners of those that are not enabled.
 
     Feeds and workflows hold references in place of secrets, so they may be stored: call `reveal` before use.
     """
@@ -75,6 +76,8 @@ class Loaded:
     queries: Mapping[str, BaseModel] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    rows: Mapping[str, str] = field(default_factory=dict, repr=False)
+    disabled: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def blocking(self) -> tuple[Finding, ...]:

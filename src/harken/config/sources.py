@@ -18,7 +18,7 @@ from harken.errors import Misconfigured, NotFound
 from harken.feed import Feed
 from harken.source import Host, Plugin, Source
 
-__all__ = ["credential_of", "shards_of", "source_for", "with_shards"]
+__all__ = ["credential_of", "shards_of", "source_for", "with_shard", "with_shards"]
 
 SHARDS = 16
 """Default where replicas share a store: up to as many replicas get shards to read."""
@@ -79,10 +79,11 @@ def shards_of(loaded: Loaded) -> int:
 def with_shards(loaded: Loaded) -> Loaded:
     """Return the configuration with each feed assigned to the shard of its credential."""
     shards = shards_of(loaded)
-    return replace(loaded, feeds=tuple(_with_shard(feed, loaded, shards) for feed in loaded.feeds))
+    return replace(loaded, feeds=tuple(with_shard(feed, loaded, shards) for feed in loaded.feeds))
 
 
-def _with_shard(feed: Feed, loaded: Loaded, shards: int) -> Feed:
+def with_shard(feed: Feed, loaded: Loaded, shards: int) -> Feed:
+    """Return the feed assigned to the shard of its credential."""
     if feed.way == "internal" or feed.way == "push":
         return feed
     shard = crc32(credential_of(feed, loaded).encode()) % shards

@@ -63,6 +63,11 @@ class RuleCache:
         rules = self._rules[feed] = compile_rules(listeners)
         return rules
 
+    def forget(self, feed: str) -> None:
+        """The feed is gone, or has to be learnt anew."""
+        self._rules.pop(feed, None)
+        self._listeners.pop(feed, None)
+
     def adopt(self, definitions: Definitions, opened: Opened) -> None:
         """Keep rules that are up to date, and take the others from the definitions that were just opened."""
         self._rules = {

@@ -133,6 +133,16 @@ class FeedRegistry:
             if definitions.starting:
                 live.resumed = True
 
+    def apply_part(self, part: Definitions, opened: Opened, *, renew: Collection[str]) -> None:
+        """Have those feeds of the part that it defines, and no longer those that it only names."""
+        defined = {feed.name: feed for feed in part.feeds if feed.way != "internal"}
+        for name in part.only.feeds if part.only else ():
+            if name in defined:
+                self._place(defined[name], opened.feeds[name], renew=name in renew)
+                self.feeds[name].outdated = True
+            elif name in self.feeds:
+                self._drop(name)
+
     def begin_tick(self, live: LiveFeed) -> None:
         """A tick begins: what its source heard of before is read by it."""
         live.busy, live.rung = True, False

@@ -165,6 +165,19 @@ class Intake:
         await self.backfill.of_pushed(definitions, opened)
         return opened
 
+    async def apply_part(self, part: Definitions, *, renew: Collection[str] = ()) -> Opened:
+        """Make a part of the configuration current (`part.only`); all else goes on undisturbed."""
+        assert part.only is not None
+        opened = await self.leases.open_definitions(self._open, part)
+        for name in part.only.feeds:
+            self.rule_cache.forget(name)
+            if name in opened.feeds:
+                await self.rule_cache.learn(name)
+        self.registry.apply_part(part, opened, renew=renew)
+        self._serve_webhooks()
+        await self.backfill.of_pushed(part, opened)
+        return opened
+
     async def _open(self, definitions: Definitions) -> Opened:
         return await self._store.open(msgspec.structs.replace(definitions, holder=self._holder))
 

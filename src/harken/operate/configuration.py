@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harken.config.accounts import AccountStore
     from harken.config.findings import Finding
     from harken.config.loaded import Loaded
+    from harken.config.trigger_rows import RowCompiler
     from harken.config.workflows import Checker
     from harken.config.yaml.nodes import Node
     from harken.source import Plugin
@@ -34,9 +35,11 @@ __all__ = [
     "is_configured",
     "load_directory",
     "only_workflows",
+    "row_compiler",
     "site_findings",
     "site_of",
     "workflow_findings",
+    "workflow_tree",
 ]
 
 
@@ -65,6 +68,23 @@ def load_directory(
         secrets=credentials.secret,
         stored=stored or credentials,
         wanted=wanted,
+    )
+
+
+def row_compiler(files: Loaded, environ: Mapping[str, str] | None = None) -> RowCompiler:
+    """What compiles the rows of the store beside these files, with the services and secrets that are here."""
+    from harken.config.trigger_rows import RowCompiler
+    from harken.services import registry
+
+    plugins = registry()
+    credentials = credentials_of(files.directory, environ)
+    return RowCompiler(
+        files,
+        plugins,
+        lambda kinds: _checker(plugins, kinds),
+        environ=environ,
+        secrets=credentials.secret,
+        stored=credentials,
     )
 
 
@@ -125,11 +145,11 @@ def site_findings(loaded: Loaded) -> list[Finding]:
         message = "there are no workflows and no poller jobs, so nothing will happen"
         report.warn(Place(MAIN), (), message, "Begin with: harken init", "missing")
     for name, workflow in loaded.workflows.items():
-        check_providers(workflow.definition.get("steps"), loaded.settings.models, _tree(loaded, name), report)
+        check_providers(workflow.definition.get("steps"), loaded.settings.models, workflow_tree(loaded, name), report)
     return report.findings
 
 
-def _tree(loaded: Loaded, workflow: str) -> Node:
+def workflow_tree(loaded: Loaded, workflow: str) -> Node:
     """The file of a workflow, for the places in it; of a job, only its name."""
     from harken.config.files import read_tree
     from harken.config.findings import Place, Report

@@ -72,6 +72,11 @@ class Context:
             raise Refused("this needs a running controller", fix="Start one with: harken start")
         return self._engine
 
+    async def sync_rows(self) -> None:
+        """Apply the rows that were changed, if an engine runs here."""
+        if self._engine is not None:
+            await self._engine.sync_rows()
+
     def nudge(self) -> None:
         if self._engine is not None:
             self._engine.nudge()

@@ -141,6 +141,10 @@ class Engine(Protocol):
         """An empty store on this clock, which is thrown away at the end: to try what real ones would decide."""
         ...
 
+    async def sync_rows(self) -> None:
+        """Apply the rows of triggers that were changed in the store. Nothing when no controller runs."""
+        ...
+
     def nudge(self) -> None:
         """A person changed the store: look at it now instead of at the next timer."""
         ...

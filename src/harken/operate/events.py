@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -14,6 +13,7 @@ from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
+from harken.operate.idempotency import new_id
 from harken.operate.paging import bounded, id_after, to_cursor
 from harken.operate.rows import Plain, event_row
 from harken.store import NewRun
@@ -134,7 +134,7 @@ async def _start_again(context: Context, event: Recorded, name: str, earlier: st
         trigger=name,
         workflow=workflow,
         workflow_rev=revision,
-        id_key=f"replay:{uuid4().hex}",
+        id_key=f"replay:{new_id(name).hex}",
         input=input_for(event, definition, state, feed, context.clock.now()),
         event_ids=(event.id,),
         replay_of=earlier,

@@ -26,6 +26,7 @@ from harken.operate import (
     tickets,
     tokens,
     trackers,
+    trigger_rows,
     triggers,
     webhooks,
     workflows,
@@ -35,6 +36,7 @@ from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
+from harken.operate.idempotency import Answer, once
 from harken.operate.ownership import Ownership
 from harken.operate.permissions import TAIL, require_role
 from harken.operate.pollers import Pollers
@@ -68,6 +70,7 @@ READS: Mapping[str, Operation] = {
     "triggers.test": triggers.test,
     "triggers.explain": explain,
     "triggers.backtest": backtest,
+    "triggers.export": trigger_rows.export,
     "pollers.list": pollers.list_jobs,
     "pollers.show": pollers.show,
     "tools.list": agent_tools.list_tools,
@@ -100,6 +103,10 @@ READS: Mapping[str, Operation] = {
 CHANGES: Mapping[str, Operation] = {
     "reload": status.reload,
     BACKUP: status.backup,
+    "triggers.create": trigger_rows.create,
+    "triggers.replace": trigger_rows.replace,
+    "triggers.edit": trigger_rows.edit,
+    "triggers.delete": trigger_rows.delete,
     "triggers.run": triggers.run_now,
     "triggers.pause": triggers.pause,
     "triggers.resume": triggers.resume,
@@ -231,6 +238,11 @@ class Operator:
             structlog.get_logger("harken.operate").warning(
                 "audit.not_written", operation=operation, reason=error.message
             )
+
+    async def once(self, key: str, fingerprint: str, act: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do what the first request with this Idempotency-Key asks, and give all others its answer."""
+        context = self._context
+        return await once(context.store, self._principal.name, key, fingerprint, context.clock.now, act)
 
     @property
     def pollers(self) -> Pollers:

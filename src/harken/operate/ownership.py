@@ -43,8 +43,12 @@ class Ownership:
         if permission.thing == "job":
             return given | self._as_agent(permission, given)
         name = given.get(permission.param)
-        if permission.thing == "trigger":
-            self._admit_trigger(permission, str(name or ""))
+        if permission.thing in ("trigger", "new"):
+            self._admit_target(given.get("workflow"))
+        if permission.thing == "new":
+            self._admit_new(str(name or ""))
+        elif permission.thing == "trigger":
+            self._admit_trigger(permission, self._name_of(str(name or "")))
         elif permission.thing == "workflow":
             self._admit_workflow(str(name or ""))
         elif permission.thing == "feed":
@@ -91,10 +95,13 @@ class Ownership:
         return self.owns(trigger) or (self._is_named(trigger) and self._is_shared(trigger))
 
     def owns(self, trigger: str) -> bool:
-        found = self._context.triggers().get(trigger)
-        if found is None or not self._is_named(trigger):
+        if not self._is_named(trigger):
             return False
-        return self._principal.owner in ("", found.owner)
+        found = self._context.triggers().get(trigger)
+        disabled = self._context.loaded.disabled if self._context.loaded else {}
+        if found is None and trigger not in disabled:
+            return False
+        return self._principal.owner in ("", found.owner if found else disabled[trigger])
 
     def sees_workflow(self, name: str) -> bool:
         flow = self._context.workflows().get(name)
@@ -140,6 +147,22 @@ class Ownership:
             raise NotFound(f"there is no trigger {name}")
         if permission.changes and not self.owns(name):
             raise Forbidden(f"the trigger {name} belongs to the operator; it is only shared with you")
+
+    def _admit_new(self, name: str) -> None:
+        if not self._is_named(name):
+            raise Forbidden(f"this token is for other triggers than {name}")
+
+    def _admit_target(self, workflow: Any) -> None:
+        """A trigger may start a workflow of its own, or one that its owner may start."""
+        if isinstance(workflow, str) and not self.sees_workflow(workflow):
+            raise NotFound(f"there is no workflow {workflow}")
+
+    def _name_of(self, given: str) -> str:
+        """The name of the row that has this id; else what was given."""
+        loaded = self._context.loaded
+        if loaded is None or given in self._context.triggers():
+            return given
+        return next((name for name, id in loaded.rows.items() if id == given), given)
 
     def _admit_workflow(self, name: str) -> None:
         if self._principal.triggers or not self.sees_workflow(name):

@@ -15,9 +15,9 @@ from harken.operate.principal import Principal, Role
 
 __all__ = ["METRICS", "PERMISSIONS", "SHOWN_ONCE", "TAIL", "Permission", "Thing", "require_role"]
 
-Thing = Literal["everything", "list", "trigger", "run", "event", "feed", "workflow", "job"]
+Thing = Literal["everything", "list", "new", "trigger", "run", "event", "feed", "workflow", "job"]
 """What an operation is about. Those limited to an owner may see their own and what is shared with them, and change
-their own; a list shows them these only, and operations on everything are not for them."""
+their own; a list shows them these only, what is new becomes theirs, and operations on everything are not for them."""
 
 TAIL = "events.tail"
 METRICS = "metrics"
@@ -61,6 +61,11 @@ PERMISSIONS: Mapping[str, Permission] = {
     "store.backup": _ADMIN,
     "triggers.list": _sees("list", "name"),
     "triggers.show": _sees("trigger", "name"),
+    "triggers.export": _sees("trigger", "name"),
+    "triggers.create": _does("new", "name"),
+    "triggers.replace": _does("trigger", "name"),
+    "triggers.edit": _does("trigger", "name"),
+    "triggers.delete": _does("trigger", "name"),
     "triggers.explain": _sees("trigger", "name"),
     "triggers.test": _does("trigger", "name"),
     "triggers.backtest": _does("trigger", "name"),

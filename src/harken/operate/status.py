@@ -32,7 +32,7 @@ async def status(context: Context) -> Plain:
     attention = [
         {name: row[name] for name in ("name", "status", "reason", "advice", "needs_person")}
         for row in triggers
-        if row["status"] not in ("healthy", "new")
+        if row["status"] not in ("healthy", "new", "disabled")
     ]
     errors = sum(row["severity"] == "error" for row in found)
     feeds = await context.store.feeds()

@@ -85,7 +85,7 @@ def _used(trigger: Trigger | None, state: TriggerState, now: datetime) -> Iterat
         yield round(state.usd_today, 4), budget.usd_per_day, "dollars today", day
 
 
-Status = Literal["new", "healthy", "degraded", "paused", "stale", "refused"]
+Status = Literal["new", "healthy", "degraded", "paused", "stale", "refused", "disabled"]
 
 GRACE_SECONDS = 120.0
 """How late a read may be before it is called stale; slow feeds get twice their interval."""

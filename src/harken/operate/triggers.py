@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from harken.config.findings import Finding
+from harken.config.loaded import digest
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.live import Late
@@ -19,9 +20,10 @@ from harken.operate.paging import page_by
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
 from harken.operate.tracker_reads import unread_triggers
+from harken.operate.trigger_rows import find_row, row_view
 from harken.operate.trigger_status import TriggerStatus, Unread, limits, over_reason, reset_command, status_of
 from harken.operate.wording import count, schedule_text, stamp
-from harken.store import Backlog
+from harken.store import Backlog, Document
 from harken.store.documents import START_MOVED
 from harken.tickets import feed_name
 
@@ -59,6 +61,11 @@ async def list_triggers(context: Context, *, type: str = "", cursor: str = "", l
     refused = {name: found for name, found in _refusals(context).items() if name not in states}
     rows = [_row(context, states[name], stored) for name in states]
     rows += [_refused_row(context, name, finding) for name, finding in refused.items()]
+    rows += (
+        [_disabled_row(context, name) for name in context.loaded.disabled if name not in states]
+        if context.loaded
+        else []
+    )
     return page_by([row for row in rows if type in ("", row["type"])], cursor, limit)
 
 
@@ -71,7 +78,7 @@ def _refusals(context: Context) -> dict[str, Finding]:
     for label, findings in loaded.refused.items() if loaded else ():
         kind, _, name = label.partition(":")
         errors = [finding for finding in findings if finding.severity == "error"]
-        if errors and (kind in ("workflow", "poller", "tracker", "project") or name.startswith("workflows/")):
+        if errors and (kind in ("workflow", "poller", "tracker", "project", "row") or name.startswith("workflows/")):
             names = _triggers_of(context, kind, name)
             found |= dict.fromkeys(names or (name,), errors[0])
     return found
@@ -113,6 +120,11 @@ def _with_refusal(found: TriggerStatus, finding: Finding | None) -> TriggerStatu
 
 async def show(context: Context, *, name: str) -> Plain:
     """One trigger: its definition, how far its feed has come, its recent verdicts and what is held."""
+    document = await find_row(context, name)
+    if document is not None:
+        name = str(document.value["name"])
+        if name not in context.triggers():
+            return _idle_row(context, document)
     state = await context.trigger(name)
     stored = await _stored(context)
     definition = context.triggers().get(name)
@@ -137,7 +149,27 @@ async def show(context: Context, *, name: str) -> Plain:
         **await _start_moved(context, name),
         **limits(definition, state, context.clock.now()),
     }
+    row = row_view(context, document, shown["last_tick_at"]) if document else None
+    version = row["revision"] if row else digest(definition) if definition else ""
+    shown |= {"row": row, "revision": version}
     return shown | await _reading(context, feed, opened=feed is not None and feed.name in stored.feeds)
+
+
+def _disabled_row(context: Context, name: str) -> Plain:
+    status = TriggerStatus(
+        status="disabled", reason="it is not enabled", advice=f"harken triggers edit {name} --enable"
+    )
+    shown = trigger_row(_unopened(context, name), None, None, None, status, Backlog())
+    return shown | {"late_seconds": 0.0, "start_line": None}
+
+
+def _idle_row(context: Context, document: Document) -> Plain:
+    """A row that is not enabled, or that cannot be used."""
+    name = str(document.value["name"])
+    finding = _refusals(context).get(name)
+    shown = _refused_row(context, name, finding) if finding else _disabled_row(context, name)
+    row = row_view(context, document)
+    return shown | {"row": row, "revision": row["revision"]}
 
 
 async def _start_moved(context: Context, name: str) -> Plain:

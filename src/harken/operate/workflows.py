@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
 from harken.operate.configuration import finding_rows, only_workflows
 from harken.operate.context import Context
+from harken.operate.idempotency import new_id
 from harken.operate.paging import page_by
 from harken.operate.rows import Plain
 from harken.store import NewRun
@@ -51,7 +51,7 @@ async def run(context: Context, *, name: str, input: Mapping[str, Any] | None = 
         trigger="",
         workflow=workflow.name,
         workflow_rev=workflow.rev,
-        id_key=f"manual:{uuid4().hex}",
+        id_key=f"manual:{new_id().hex}",
         input=msgspec.json.encode(input or {}),
     )
     run_id = await context.store.start(new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "ALERT",
     "APPLIED",
+    "CHANGES",
     "CONFIG",
     "COUNTER",
     "DELIVERIES",
@@ -15,6 +16,7 @@ __all__ = [
     "NOT_COPIED",
     "RATE_LIMIT",
     "REPLICA",
+    "REQUEST",
     "RUN_ALERT",
     "SEAL",
     "STALE_REPORT",
@@ -23,6 +25,9 @@ __all__ = [
     "TICKET",
     "TOKEN",
     "TRANSFER",
+    "TRIGGER_LOG",
+    "TRIGGER_NAME",
+    "TRIGGER_ROW",
     "UNWIPED",
     "WORKFLOW",
 ]
@@ -44,6 +49,18 @@ RUN_ALERT = "run_alert"
 
 START_MOVED = "start_moved"
 """From when to when the start line of a trigger was moved back, because it was in the future."""
+
+TRIGGER_ROW = "trigger"
+"""A trigger that somebody made over the API, by its id."""
+
+TRIGGER_NAME = "trigger_name"
+"""The id of the row that has a name, by name: it keeps two from having the same."""
+
+TRIGGER_LOG, CHANGES = "trigger_log", "changes"
+"""The ids of the rows that were changed last, oldest first. Its revision rises by one with each change of a row."""
+
+REQUEST = "request"
+"""A request with an Idempotency-Key, by a digest of the key: what it asked, and its answer once it has one."""
 
 TICKET = "ticket"
 """What was last written on a ticket that has had a run, by tracker and ticket."""

@@ -17,6 +17,7 @@ from harken.store.values import (
     Committed,
     Definitions,
     Document,
+    DocumentChange,
     Erased,
     Failure,
     Generation,
@@ -213,6 +214,11 @@ class Registry(Protocol):
         ...
 
     async def delete(self, kind: str, name: str) -> bool: ...
+
+    async def change(self, changes: Sequence[DocumentChange]) -> Sequence[Document | None] | None:
+        """Write and delete all of these documents, each once. None, and nothing is written, if one has another
+        revision than expected. Of a document that was deleted the result is None."""
+        ...
 
     async def documents(self, kind: str) -> Sequence[Document]: ...
 

@@ -22,6 +22,7 @@ __all__ = [
     "DeadLetter",
     "Definitions",
     "Document",
+    "DocumentChange",
     "Entry",
     "Erased",
     "Failure",
@@ -38,6 +39,7 @@ __all__ = [
     "NewRun",
     "Opened",
     "Page",
+    "Part",
     "Settlement",
     "Space",
     "Stale",
@@ -209,6 +211,13 @@ class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of feeds and triggers that a change is about; all others stay as they are."""
+
+    feeds: frozenset[str]
+    triggers: frozenset[str]
+
+
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration at one generation. Absent feeds and triggers are removed; they keep their state.
 
@@ -218,6 +227,8 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     is starting, else those that were not there before.
     `holder` is the replica that opens: with a new generation the leases of all other holders end.
     `workflows` has revision and definition (JSON) by name.
+    With `only` this is a part of the configuration: what it names and does not define is removed, nothing else is
+    looked at, the generation stays, and `Opened` has that part alone.
     """
 
     generation: str
@@ -227,6 +238,7 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     triggers: Sequence[Trigger] = ()
     workflows: Mapping[str, tuple[str, bytes]] = {}
     pause: Mapping[str, str] = {}
+    only: Part | None = None
 
     def to_pause(self, there: Collection[str]) -> Mapping[str, str]:
         """The triggers that this opening pauses; `there` are those that were not removed before it."""
@@ -317,6 +329,15 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     record: StepRecord | None = None
     caused: tuple[Commit, ...] = ()
     trigger: str = ""
+
+
+class DocumentChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Write a document, or delete it if there is no value. `expect` is its revision (0: absent), None for any."""
+
+    kind: str
+    name: str
+    value: Any = msgspec.UNSET
+    expect: int | None = None
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

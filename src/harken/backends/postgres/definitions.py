@@ -71,23 +71,36 @@ class PostgresDefinitions(DatabaseUser):
 async def _open(tx: Transaction, definitions: Definitions) -> Opened:
     # replicas take turns, and no transaction commits under a revision that is about to change
     await tx.value("SELECT pg_advisory_xact_lock($1)", OPEN_LOCK)
-    known = await tx.rows("SELECT name, id, definition, removed_at FROM feeds ORDER BY id FOR UPDATE")
+    only = definitions.only
+    feeds, triggers = (sorted(only.feeds), sorted(only.triggers)) if only else (None, None)
+    known = await tx.rows(
+        """SELECT name, id, definition, removed_at FROM feeds WHERE $1::text[] IS NULL OR name=ANY($1)
+        ORDER BY id FOR UPDATE""",
+        feeds,
+    )
     changed = await _open_triggers(tx, definitions)
     await _open_feeds(tx, definitions, changed, {row["name"]: row for row in known})
     await _insert_workflows(tx, definitions.workflows)
-    # last, so that processes which renew their leases wait for a moment only
-    epoch = await begin_generation(tx, definitions.generation, definitions.holder)
+    if only is not None:
+        epoch = int(await tx.value("SELECT epoch FROM generation") or 0)
+        opened = await feed_states(tx, "removed_at IS NULL AND name=ANY($1)", feeds)
+        states = await trigger_states(tx, "t.removed_at IS NULL AND t.name=ANY($4)", triggers)
+    else:
+        # last, so that processes which renew their leases wait for a moment only
+        epoch = await begin_generation(tx, definitions.generation, definitions.holder)
+        opened, states = await feed_states(tx), await trigger_states(tx)
     return Opened(
-        feeds={feed.name: feed for feed in await feed_states(tx)},
-        triggers={trigger.name: trigger for trigger in await trigger_states(tx)},
-        epoch=epoch,
+        feeds={feed.name: feed for feed in opened}, triggers={trigger.name: trigger for trigger in states}, epoch=epoch
     )
 
 
 async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
     """Insert, update and remove triggers. Return the feeds whose listeners changed."""
     changed: set[str] = set()
-    rows = await tx.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
+    only = sorted(definitions.only.triggers) if definitions.only else None
+    rows = await tx.rows(
+        "SELECT name, id, feed, definition, removed_at FROM triggers WHERE $1::text[] IS NULL OR name=ANY($1)", only
+    )
     known = {row["name"]: row for row in rows}
     there = {row["name"] for row in rows if row["removed_at"] is None}
     new = [trigger for trigger in definitions.triggers if trigger.name not in known]

@@ -1,4 +1,4 @@
-"""Named documents with a revision, and the audit trail. Each call is a single statement."""
+"""Named documents with a revision, and the audit trail. Each call but `change` is a single statement."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET
+
 from harken.backends.codec import micros
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
-from harken.store import Document, Page
+from harken.store import Document, DocumentChange, Page
 
 __all__ = ["PostgresRegistry"]
 
@@ -24,6 +26,10 @@ PUT_EXPECTED = f"""UPDATE documents SET value=$3, revision=revision+1, updated_a
 WHERE kind=$1 AND name=$2 AND revision=$5 RETURNING {DOCUMENT}"""
 
 
+class _Unexpected(Exception):
+    """A document has another revision than expected: what was written before it is rolled back."""
+
+
 class PostgresRegistry(DatabaseUser):
     async def get(self, kind: str, name: str) -> Document | None:
         found = await self._database.autocommit(_documents, kind, name, writes=False)
@@ -34,6 +40,12 @@ class PostgresRegistry(DatabaseUser):
 
     async def delete(self, kind: str, name: str) -> bool:
         return await self._database.autocommit(_delete, kind, name)
+
+    async def change(self, changes: Sequence[DocumentChange]) -> Sequence[Document | None] | None:
+        try:
+            return await self._database.write(_change, changes)
+        except _Unexpected:
+            return None
 
     async def documents(self, kind: str) -> Sequence[Document]:
         return await self._database.autocommit(_documents, kind, writes=False)
@@ -70,6 +82,28 @@ async def _documents(tx: Transaction, kind: str, name: str = "") -> list[Documen
 
 async def _delete(tx: Transaction, kind: str, name: str) -> bool:
     return bool(await tx.do("DELETE FROM documents WHERE kind=$1 AND name=$2", kind, name))
+
+
+async def _change(tx: Transaction, changes: Sequence[DocumentChange]) -> list[Document | None]:
+    found: dict[tuple[str, str], Document | None] = {}
+    # always in this order, so that two of these never wait for each other
+    for one in sorted(changes, key=lambda change: (change.kind, change.name)):
+        found[one.kind, one.name] = await _write(tx, one)
+    return [found[one.kind, one.name] for one in changes]
+
+
+async def _write(tx: Transaction, change: DocumentChange) -> Document | None:
+    if change.value is not UNSET:
+        put = await _put(tx, change.kind, change.name, change.value, change.expect)
+        if put is None:
+            raise _Unexpected
+        return put
+    where, bindings = "kind=$1 AND name=$2", (change.kind, change.name)
+    revision = await tx.value(f"SELECT revision FROM documents WHERE {where} FOR UPDATE", *bindings)
+    if change.expect not in (None, revision or 0):
+        raise _Unexpected
+    await tx.do(f"DELETE FROM documents WHERE {where}", *bindings)
+    return None
 
 
 async def _audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ What `open` has to change is computed here from the definitions at one revision;
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -47,9 +47,10 @@ class RedisDefinitions(UsesSession):
                 break
         else:
             raise StoreBusy("others change the definitions all the time", after=1.0)
+        only = wanted.only
         return Opened(
-            feeds={feed.name: feed for feed in await self.feeds()},
-            triggers={trigger.name: trigger for trigger in await self.triggers()},
+            feeds={feed.name: feed for feed in await self._feeds(only.feeds if only else None)},
+            triggers={trigger.name: trigger for trigger in await self._triggers(only.triggers if only else None)},
             epoch=epoch,
         )
 
@@ -69,16 +70,21 @@ class RedisDefinitions(UsesSession):
         return Listeners(revision=int(revision), feed=decode_feed(session.seal.open(definition)), triggers=pairs)
 
     async def feeds(self) -> Sequence[FeedState]:
-        session = await self._ready()
-        [found] = await session.connection.execute(("SMEMBERS", session.connection.key("feeds")))
-        names = sorted(name.decode() for name in found)
-        rows = await session.hashes([f"f:{name}" for name in names])
-        return [_feed_state(session, name, row) for name, row in zip(names, rows, strict=True) if "removed" not in row]
+        return await self._feeds(None)
 
     async def triggers(self) -> Sequence[TriggerState]:
+        return await self._triggers(None)
+
+    async def _feeds(self, only: Collection[str] | None) -> Sequence[FeedState]:
         session = await self._ready()
-        [found] = await session.connection.execute(("HGETALL", session.connection.key("tn")))
-        uids = [uid.decode() for _, uid in sorted(found.items())]
+        names = sorted(await _feed_names(session, only))
+        rows = await session.hashes([f"f:{name}" for name in names])
+        pairs = zip(names, rows, strict=True)
+        return [_feed_state(session, name, row) for name, row in pairs if row and "removed" not in row]
+
+    async def _triggers(self, only: Collection[str] | None) -> Sequence[TriggerState]:
+        session = await self._ready()
+        uids = [uid for _, uid in sorted((await _trigger_uids(session, only)).items())]
         now = await session.now()
         rows = await session.hashes([f"tr:{uid}" for uid in uids])
         spent = await session.hashes([f"sp:{uid}" for uid in uids])
@@ -174,16 +180,34 @@ def _spent(used: Row, what: str, now: int) -> float:
     return float(used[what])
 
 
+async def _feed_names(session: Session, only: Collection[str] | None) -> list[str]:
+    """The names of all feeds, or those of a part, which need not exist."""
+    if only is not None:
+        return list(only)
+    [found] = await session.connection.execute(("SMEMBERS", session.connection.key("feeds")))
+    return [name.decode() for name in found]
+
+
+async def _trigger_uids(session: Session, only: Collection[str] | None) -> dict[str, str]:
+    """The uids of all triggers by name, or of those of a part that exist."""
+    key = session.connection.key("tn")
+    if only is None:
+        [found] = await session.connection.execute(("HGETALL", key))
+        return {name.decode(): uid.decode() for name, uid in found.items()}
+    if not only:
+        return {}
+    [uids] = await session.connection.execute(("HMGET", key, *only))
+    return {name: uid.decode() for name, uid in zip(only, uids, strict=True) if uid is not None}
+
+
 async def _open(session: Session, wanted: Definitions) -> int | None:
     """The epoch of the store; None if the definitions changed between our read and our write."""
-    revision, names, uids = await session.connection.execute(
-        ("GET", session.connection.key("defs")),
-        ("SMEMBERS", session.connection.key("feeds")),
-        ("HGETALL", session.connection.key("tn")),
-    )
-    known = [name.decode() for name in names]
-    feeds = dict(zip(known, await session.hashes([f"f:{name}" for name in known]), strict=True))
-    named = {name.decode(): uid.decode() for name, uid in uids.items()}
+    only = wanted.only
+    [revision] = await session.connection.execute(("GET", session.connection.key("defs")))
+    known = await _feed_names(session, only.feeds if only else None)
+    named = await _trigger_uids(session, only.triggers if only else None)
+    stored = await session.hashes([f"f:{name}" for name in known])
+    feeds = {name: row for name, row in zip(known, stored, strict=True) if row}
     rows = await session.hashes([f"tr:{uid}" for uid in named.values()])
     args = session.arguments()
     changed: set[str] = set()
@@ -196,7 +220,7 @@ async def _open(session: Session, wanted: Definitions) -> int | None:
         _feed_changes(args, wanted, feeds, changed),
         [(rev, _workflow_text(args, name, definition)) for name, (rev, definition) in wanted.workflows.items()],
         pauses,
-        wanted.generation,
+        wanted.generation if only is None else False,
         wanted.holder,
     )
     epoch = int(await session.connection.write("definitions.open", args, instructions))

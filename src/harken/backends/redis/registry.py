@@ -11,7 +11,7 @@ import msgspec
 from harken.backends.keyset import PageBuilder
 from harken.backends.redis.codec import DOCUMENT, STAMP, decode_audit, encode_msgpack, moment
 from harken.backends.redis.transaction import Session, UsesSession
-from harken.store import Document, Page
+from harken.store import Document, DocumentChange, Page
 
 __all__ = ["RedisRegistry"]
 
@@ -32,6 +32,25 @@ class RedisRegistry(UsesSession):
     async def delete(self, kind: str, name: str) -> bool:
         session = await self._ready()
         return bool(await session.connection.write("registry.delete", session.arguments(), (kind, name)))
+
+    async def change(self, changes: Sequence[DocumentChange]) -> Sequence[Document | None] | None:
+        session = await self._ready()
+        args = session.arguments()
+        instructions = [
+            (
+                one.kind,
+                one.name,
+                False if one.value is msgspec.UNSET else args.shut_json(one.value),
+                False if one.expect is None else one.expect,
+            )
+            for one in changes
+        ]
+        rows = await session.connection.write("registry.change", args, (instructions,))
+        if rows == b"":
+            return None
+        return [
+            _document(session, one.kind, one.name, row) if row else None for one, row in zip(changes, rows, strict=True)
+        ]
 
     async def documents(self, kind: str) -> Sequence[Document]:
         session = await self._ready()

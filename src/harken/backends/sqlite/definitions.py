@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Ope
 from harken.store.documents import WORKFLOW
 
 __all__ = ["SqliteDefinitions", "feed_states", "trigger_states"]
+
+T = TypeVar("T")
 
 FUTURE = round(FUTURE_SECONDS * 1_000_000)
 
@@ -63,7 +65,10 @@ class SqliteDefinitions(DatabaseUser):
 
 def _open(tx: Transaction, definitions: Definitions) -> Opened:
     now = tx.now()
-    epoch = begin_generation(tx, definitions.generation, definitions.holder, now)
+    if definitions.only is None:
+        epoch = begin_generation(tx, definitions.generation, definitions.holder, now)
+    else:
+        epoch = int(tx.value("SELECT epoch FROM generation") or 0)
     changed = _open_triggers(tx, definitions, now)
     _open_feeds(tx, definitions, changed, now)
     for name, (rev, definition) in definitions.workflows.items():
@@ -73,17 +78,30 @@ def _open(tx: Transaction, definitions: Definitions) -> Opened:
             (WORKFLOW, rev, value, now),
         )
     tx.clear_cache()
+    only = definitions.only
+    feeds = _each(feed_states, tx, only.feeds) if only else feed_states(tx)
+    triggers = _each(trigger_states, tx, only.triggers) if only else trigger_states(tx)
     return Opened(
-        feeds={feed.name: feed for feed in feed_states(tx)},
-        triggers={trigger.name: trigger for trigger in trigger_states(tx)},
-        epoch=epoch,
+        feeds={feed.name: feed for feed in feeds}, triggers={trigger.name: trigger for trigger in triggers}, epoch=epoch
     )
+
+
+def _each(states: Callable[..., list[T]], tx: Transaction, names: Collection[str]) -> list[T]:
+    return [state for name in sorted(names) for state in states(tx, "name=? AND removed_at IS NULL", (name,))]
+
+
+def _known(tx: Transaction, sql: str, only: Collection[str] | None) -> dict[str, tuple[Any, ...]]:
+    """The rows by name: all of them, or those of a part."""
+    if only is None:
+        return {row[0]: row for row in tx.execute(sql)}
+    return {row[0]: row for name in only for row in tx.execute(f"{sql} WHERE name=?", (name,))}
 
 
 def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[str]:
     """Insert, update and remove triggers. Return the feeds whose listeners changed."""
     changed: set[str] = set()
-    known = {row[0]: row for row in tx.execute("SELECT name, id, feed, definition, removed_at FROM triggers")}
+    only = definitions.only.triggers if definitions.only else None
+    known = _known(tx, "SELECT name, id, feed, definition, removed_at FROM triggers", only)
     there = {row[0] for row in known.values() if row[4] is None}
     for trigger in definitions.triggers:
         row = known.pop(trigger.name, None)
@@ -149,7 +167,8 @@ def _start_again(tx: Transaction, trigger: Trigger, id: int, now: int) -> None:
 
 
 def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], now: int) -> None:
-    known = {row[0]: row for row in tx.execute("SELECT name, id, definition, removed_at FROM feeds")}
+    only = definitions.only.feeds if definitions.only else None
+    known = _known(tx, "SELECT name, id, definition, removed_at FROM feeds", only)
     for feed in definitions.feeds:
         row = known.pop(feed.name, None)
         encoded = msgspec.json.encode(feed)

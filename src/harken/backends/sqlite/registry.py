@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET
+
 from harken.backends.codec import micros
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.transaction import Transaction
-from harken.store import Document, Page
+from harken.store import Document, DocumentChange, Page
 
 __all__ = ["SqliteRegistry"]
 
@@ -24,6 +26,9 @@ class SqliteRegistry(DatabaseUser):
 
     async def delete(self, kind: str, name: str) -> bool:
         return await self._database.write(_delete, kind, name)
+
+    async def change(self, changes: Sequence[DocumentChange]) -> Sequence[Document | None] | None:
+        return await self._database.write(_change, changes)
 
     async def documents(self, kind: str) -> Sequence[Document]:
         return await self._database.read(_documents, kind)
@@ -68,6 +73,21 @@ def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) 
 def _delete(tx: Transaction, kind: str, name: str) -> bool:
     tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (kind, name))
     return bool(tx.connection.changes())
+
+
+def _change(tx: Transaction, changes: Sequence[DocumentChange]) -> list[Document | None] | None:
+    revision = "SELECT revision FROM documents WHERE kind=? AND name=?"
+    for one in changes:
+        if one.expect is not None and one.expect != (tx.value(revision, (one.kind, one.name)) or 0):
+            return None
+    return [_write(tx, one) for one in changes]
+
+
+def _write(tx: Transaction, change: DocumentChange) -> Document | None:
+    if change.value is not UNSET:
+        return _put(tx, change.kind, change.name, change.value, None)
+    _delete(tx, change.kind, change.name)
+    return None
 
 
 def _audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from harken.backoff import Health
 from harken.errors import NotFound
+from harken.feed import Feed, Trigger
 from harken.schedule import Cron, Every
-from harken.store import Stale, Store
+from harken.store import Definitions, Part, Stale, Store
 from harken.testing.clock import HandClock
 from harken.testing.store.world import (
     INBOX,
@@ -187,3 +190,49 @@ class OpenContract(StoreWorld):
         await given.commit(next_due=due)
         store: Store = await reopen(given.store)
         assert (await store.state("inbox")).next_due == due
+
+    async def test_a_part_changes_what_it_names_and_nothing_else(self, given: Given) -> None:
+        before = await given.store.generation()
+        news, mine = feed("news"), trigger("mine", on="news")
+        opened = await given.open(_part((news,), (mine,), {"news"}, {"mine"}))
+        assert (set(opened.feeds), set(opened.triggers)) == ({"news"}, {"mine"})
+        assert await given.store.generation() == before
+        assert {state.name for state in await given.store.triggers()} == {"mail", "mine", "other"}
+        assert (await given.feed()).revision == given.revision
+
+    async def test_what_a_part_names_and_does_not_define_is_removed(self, given: Given) -> None:
+        news, mine = feed("news"), trigger("mine", on="news")
+        await given.open(_part((news,), (mine,), {"news"}, {"mine"}))
+        opened = await given.open(_part((), (), {"news"}, {"mine"}))
+        assert (opened.feeds, opened.triggers) == ({}, {})
+        assert {state.name for state in await given.store.triggers()} == {"mail", "other"}
+        assert "news" not in {state.name for state in await given.store.feeds()}
+
+    async def test_a_part_that_comes_back_keeps_its_state(self, given: Given) -> None:
+        news, mine = feed("news"), trigger("mine", on="news")
+        first = await given.open(_part((news,), (mine,), {"news"}, {"mine"}))
+        await given.open(_part((), (), {"news"}, {"mine"}))
+        again = await given.open(_part((news,), (mine,), {"news"}, {"mine"}))
+        assert again.triggers["mine"].uid == first.triggers["mine"].uid
+        assert again.feeds["news"].revision > first.feeds["news"].revision
+
+    async def test_a_trigger_of_a_part_on_a_known_feed_raises_its_revision(self, given: Given) -> None:
+        opened = await given.open(_part((INBOX,), (trigger("mine"),), {"inbox"}, {"mine"}))
+        listeners = await given.store.listeners("inbox")
+        assert opened.feeds["inbox"].revision == listeners.revision > given.revision
+        assert [found.name for found, _ in listeners.triggers] == ["mail", "mine", "other"]
+
+    async def test_a_feed_of_a_part_inherits_a_cursor(self, given: Given) -> None:
+        await given.commit(cursor={"at": 7})
+        heir = feed("heir", identity="transition", inherits="inbox")
+        opened = await given.open(_part((heir, INBOX), (trigger("mail", on="heir"),), {"heir", "inbox"}, {"mail"}))
+        assert opened.feeds["heir"].cursor == {"at": 7}
+
+    async def test_a_part_that_is_opened_again_changes_nothing(self, given: Given) -> None:
+        part = _part((feed("news"),), (trigger("mine", on="news"),), {"news"}, {"mine"})
+        assert (await given.open(part)).feeds == (await given.open(part)).feeds
+
+
+def _part(feeds: Sequence[Feed], triggers: Sequence[Trigger], names: set[str], of: set[str]) -> Definitions:
+    only = Part(feeds=frozenset(names), triggers=frozenset(of))
+    return msgspec.structs.replace(definitions(feeds, triggers), only=only)

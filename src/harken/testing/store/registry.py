@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
-from harken.store import Store
+from harken.store import DocumentChange, Store
 from harken.testing.clock import HandClock
 from harken.testing.store.world import Reopen, StoreWorld
 
@@ -46,6 +47,48 @@ class RegistryContract(StoreWorld):
     async def test_expecting_a_revision_of_what_is_absent_writes_nothing(self, store: Store) -> None:
         assert await store.put("token", "t", 1, expect=4) is None
         assert await store.get("token", "t") is None
+
+    async def test_several_documents_are_changed_together(self, store: Store) -> None:
+        await store.put("token", "old", 1)
+        changes = [
+            DocumentChange(kind="token", name="new", value={"n": 2}, expect=0),
+            DocumentChange(kind="token", name="old", expect=1),
+            DocumentChange(kind="budget", name="b", value=3),
+        ]
+        changed = await store.change(changes)
+        assert changed is not None
+        assert [(one.value, one.revision) if one else None for one in changed] == [({"n": 2}, 1), None, (3, 1)]
+        assert changed[0] == await store.get("token", "new")
+        assert await store.get("token", "old") is None
+
+    async def test_one_revision_that_is_not_expected_keeps_all_from_being_changed(self, store: Store) -> None:
+        await store.put("token", "a", 1)
+        for change in (
+            DocumentChange(kind="token", name="a", value=2, expect=0),
+            DocumentChange(kind="token", name="a", value=2, expect=7),
+            DocumentChange(kind="token", name="a", expect=2),
+            DocumentChange(kind="token", name="absent", value=2, expect=1),
+            DocumentChange(kind="token", name="absent", expect=1),
+        ):
+            first = DocumentChange(kind="budget", name="b", value=3)
+            assert await store.change([first, change]) is None
+            assert await store.change([change, first]) is None
+        assert await store.get("budget", "b") is None
+        found = await store.get("token", "a")
+        assert found is not None
+        assert (found.value, found.revision) == (1, 1)
+
+    async def test_of_many_changes_that_expect_the_same_one_is_written(self, store: Store) -> None:
+        changes = [
+            [
+                DocumentChange(kind="token", name="a", value=n, expect=0),
+                DocumentChange(kind="token", name=f"b{n}", value=n),
+            ]
+            for n in range(10)
+        ]
+        results = await asyncio.gather(*(store.change(one) for one in changes))
+        winner = [n for n, found in enumerate(results) if found is not None]
+        assert [document.value for document in await store.documents("token")] == winner * 2
 
     async def test_kinds_are_apart(self, store: Store) -> None:
         await store.put("token", "t", 1)

@@ -202,6 +202,10 @@ local function open(revision, triggers, feeds, workflows, pauses, generation, ho
   index_busy_sets()
   call('INCR', P .. 'defs')
   write_counts()
+  if not generation then
+    -- a part of the configuration that is current
+    return tonumber(call('HGET', P .. 'gen', 'epoch')) or 0
+  end
   return begin_generation(generation, holder)
 end
 
