@@ -8,15 +8,16 @@ MAIN = """\
 models: {default: echo}
 integrations:
   company: {kind: json}
+  shop: {kind: sse}
 feeds:
   incidents:
     integration: company
-    interval: 1m
+    interval: 5m
     identity: transition
     query: {url: "https://company.example/incidents", state_field: status, time_field: updated_at}
   orders:
     integration: company
-    interval: 5m
+    interval: 15m
     query: {url: "https://company.example/orders", time_field: at}
 """
 
@@ -52,6 +53,15 @@ steps:
 name: deploys
 trigger:
   webhook: {id: deploys, secret: "${DEPLOY_SECRET}", id_field: id}
+steps:
+  - id: note
+    action: transform
+    set: {text: "{{.trigger.event.id}}"}
+""",
+    "pack": """\
+name: pack
+trigger:
+  stream: {integration: shop, query: {url: "https://shop.example/orders", subject_field: id, time_field: at}}
 steps:
   - id: note
     action: transform

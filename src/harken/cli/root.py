@@ -64,6 +64,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "diff": ("harken.cli.status", "Show what the changed configuration would do."),
         "reload": ("harken.cli.status", "Apply the changed configuration."),
         "test": ("harken.cli.test", "Run the test cases of your workflows on virtual time."),
+        "simulate": ("harken.cli.simulate", "Play days of faults on your configuration, without any account."),
         "new": ("harken.cli.new", "Begin a service of your own."),
         "import": ("harken.cli.imports", "Take over what was written for another program."),
     },

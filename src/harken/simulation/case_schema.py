@@ -72,7 +72,7 @@ class GivenBlock(Strict):
     key: Text = ""
     state: Text | None = None
     type: str = ""
-    late: Duration = 0.0
+    late: SignedDuration = 0.0
     undated: bool = False
     gone: Duration | None = None
     times: int = Field(1, ge=1, le=10_000)

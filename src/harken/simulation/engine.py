@@ -116,8 +116,10 @@ class Simulation:
         *,
         answers: Sequence[Answer] = (),
         plans: SharedPlans | None = None,
+        on_progress: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.configuration = configuration
+        self._on_progress = on_progress
         self.script = script
         # the clocks of a loop begin at its own time, which may have passed in an earlier case
         epoch = script.start.timestamp() - loop.time()
@@ -152,21 +154,18 @@ class Simulation:
 
     async def play(self) -> None:
         """Play the whole script, then let everything that is under way come to its end."""
-        loop = asyncio.get_running_loop()
-        handler = loop.get_exception_handler()
-        loop.set_exception_handler(_ignore_planned)
+        # tasks that died with their process are found when they are collected, which may be after the end
+        asyncio.get_running_loop().set_exception_handler(_ignore_planned)
         self._main = asyncio.current_task()
-        try:
-            await self._start()
-            if self.script.baselined:
-                await self._surviving(self._read_all)
-            for item in sorted(self.script.items, key=lambda one: one.at):
-                await self._wait_until(item.at)
-                await self._surviving(lambda: self._do(item))  # noqa: B023
-            await self._wait_until(self.script.end)
-            await self._drain()
-        finally:
-            loop.set_exception_handler(handler)
+        await self._start()
+        if self.script.baselined:
+            await self._surviving(self._read_all)
+        for item in sorted(self.script.items, key=lambda one: one.at):
+            await self._wait_until(item.at)
+            self._on_progress(self.elapsed)
+            await self._surviving(lambda: self._do(item))  # noqa: B023
+        await self._wait_until(self.script.end)
+        await self._drain()
 
     async def _read_all(self) -> None:
         """The first read of each feed, which finds nothing: whatever the script brings is new."""
@@ -380,19 +379,35 @@ class Simulation:
         self._down = 0.0
         while self._waiting:
             await self._wait_until(min(at for at, _, _ in self._waiting) + 0.001)
-        marks = {name: source.served.reads + LAST_LOOKS for name, source in self.sources.items()}
+        await self._resume_stopped()
+        marks = {name: await self._reads(name) + LAST_LOOKS for name in self.sources}
         end = self.true.time() + DRAIN_SECONDS
         pause = 1.0
         while self.true.time() < end and not await self._is_quiet(marks):
             await asyncio.sleep(pause)
             pause = min(pause * 2, REQUEUE_SECONDS)
 
+    async def _resume_stopped(self) -> None:
+        """As a person does when a service works again: feeds that stopped after many failures go on."""
+        for feed in self.configuration.feeds:
+            if feed.way != "internal" and await self._is_paused(feed.name):
+                for trigger in self.configuration.triggers:
+                    if trigger.feed == feed.name:
+                        await self.store.resume(trigger.name)
+                await self.intake.refresh(feed.name)
+
     async def _is_quiet(self, marks: Mapping[str, int]) -> bool:
         for name, source in self.sources.items():
             regular = isinstance(source, ScriptedPoll | ScriptedStream)
-            if regular and source.served.reads < marks[name] and not await self._is_paused(name):
+            if regular and await self._reads(name) < marks[name] and not await self._is_paused(name):
                 return False
         return not [run for run in await self._open_runs() if _goes_on(run)]
+
+    async def _reads(self, feed: str) -> int:
+        """How many reads of the feed have come to their end, and are stored or will be."""
+        state: FeedState = await self.store.state(feed)
+        source = self.sources[feed]
+        return min(state.reads, source.served.reads)
 
     async def _is_paused(self, feed: str) -> bool:
         state: FeedState = await self.store.state(feed)

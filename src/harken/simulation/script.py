@@ -134,10 +134,14 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def end(self) -> float:
         """When the last thing has happened."""
-        return max([self.seconds, *(item.at for item in self.items)])
+        return max([self.seconds, *(item.at + _length(item) for item in self.items)])
 
     def of(self, feed: str) -> list[Arrival]:
         return [item for item in self.items if isinstance(item, Arrival) and item.feed == feed]
+
+
+def _length(item: Happening) -> float:
+    return item.seconds if isinstance(item, Trouble) else 0.0
 
 
 def moment(script: Script, seconds: float) -> datetime:

@@ -174,9 +174,9 @@ class ScriptedStream:
             following = min(end, position + self._page_size)
             events = self._events[position:following]
             self.served.add(events)
-            self.served.reads += following == end
             yield Batch(events=events, cursor=following)
             self._acknowledged = position = following
+            self.served.reads += following == end
             if following == end:
                 wait = min(STREAM_BEAT, self._at[end] - now) if end < len(self._at) else STREAM_BEAT
                 await asyncio.sleep(max(wait, 0.01))

@@ -1,0 +1,158 @@
+"""One simulation from the configuration's directory to its report; a history that fails becomes a test case."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harken.config import Loaded
+from harken.durations import format_duration
+from harken.errors import Misconfigured
+from harken.operate.configuration import load_directory
+from harken.simulation.anonymous import Anonymiser
+from harken.simulation.cases import TESTS, shown_name
+from harken.simulation.engine import Configuration, SharedPlans, in_use
+from harken.simulation.generate import ALL_FAULTS, generate
+from harken.simulation.history import read_history
+from harken.simulation.judge import Judgement
+from harken.simulation.script import START, Arrival, Script
+from harken.simulation.search import play, shrink
+from harken.simulation.write_case import case_of, file_of
+
+__all__ = ["Report", "simulate"]
+
+DAY = 86_400.0
+MOST_SHOWN = 10
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it. `file` has the shortest history that fails, of `items` things that happen."""
+
+    seed: int
+    days: float
+    from_history: bool
+    feeds: int
+    triggers: int
+    shown: int
+    recorded: int
+    runs: int
+    done: int
+    failed: int
+    kills: int
+    restarts: int
+    lost: int
+    doubled: int
+    command: str
+    faults: tuple[str, ...] = ()
+    file: str = ""
+    items: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.doubled)
+
+    def row(self) -> dict[str, Any]:
+        row: dict[str, Any] = msgspec.to_builtins(self)
+        return row
+
+
+def simulate(
+    directory: Path,
+    seed: int,
+    *,
+    days: float = 3.0,
+    faults: Collection[str] = ALL_FAULTS,
+    history_seconds: float | None = None,
+    write: Path | None = None,
+    on_progress: Callable[[float], None] = lambda seconds: None,
+    on_shrink: Callable[[int, int], None] = lambda tries, items: None,
+) -> Report:
+    """Play one seed. Raise Misconfigured when there is nothing to simulate."""
+    loaded = load_directory(directory)
+    configuration = in_use(loaded)
+    if not configuration.triggers:
+        raise Misconfigured("no trigger is configured", fix="See: harken config check")
+    start, history = START, None
+    if history_seconds is not None:
+        start, history = asyncio.run(read_history(loaded, history_seconds))
+        days = history_seconds / DAY
+    script = generate(configuration, seed, days=days, faults=faults, history=history, start=start)
+    plans = SharedPlans(loaded)
+    played = play(configuration, script, plans, on_progress)
+    judgement = played.judgement
+    file, items = "", 0
+    if judgement.faults:
+        smaller, short = shrink(configuration, script, judgement, plans, on_shrink)
+        target = write or directory / TESTS / f"simulated-{seed}.yaml"
+        items = len(short.items)
+        _write(target, smaller, short, judgement, plans)
+        file = shown_name(target, directory)
+    return Report(
+        seed=seed,
+        days=days,
+        from_history=history is not None,
+        feeds=sum(feed.way != "internal" for feed in configuration.feeds),
+        triggers=len(configuration.triggers),
+        shown=judgement.shown,
+        recorded=judgement.recorded,
+        runs=judgement.runs,
+        done=judgement.done,
+        failed=judgement.failed,
+        kills=played.kills,
+        restarts=played.restarts,
+        lost=judgement.lost,
+        doubled=judgement.doubled,
+        command=_command(seed, days, faults, history_seconds),
+        faults=tuple(str(fault) for fault in judgement.faults[:MOST_SHOWN]),
+        file=file,
+        items=items,
+    )
+
+
+def _command(seed: int, days: float, faults: Collection[str], history_seconds: float | None) -> str:
+    words = ["harken", "simulate", "--seed", str(seed)]
+    if history_seconds is not None:
+        words += ["--from-history", format_duration(history_seconds)]
+    elif days != 3.0:
+        words += ["--days", f"{days:g}"]
+    if set(faults) != set(ALL_FAULTS):
+        words += [word for fault in faults for word in ("--fault", fault)]
+    return shlex.join(words)
+
+
+def _write(
+    target: Path, configuration: Configuration, script: Script, judgement: Judgement, plans: SharedPlans
+) -> None:
+    """Write the case without secrets, and without people if it fails without them too."""
+    bare = _without(script, configuration.loaded)
+    nameless = _without(script, configuration.loaded, people=True)
+    kinds = {fault.kind for fault in judgement.faults}
+    found = play(configuration, nameless, plans).judgement
+    written = nameless if kinds & {fault.kind for fault in found.faults} else bare
+    name = f"nothing is lost or doubled (seed {script.seed})"
+    case = case_of(name, written, configuration, {"lost": 0, "doubled": 0})
+    comment = f"Found by harken simulate: {judgement.faults[0]}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(file_of([case], {}, " ".join(_clean(comment, configuration.loaded).split())), "utf-8")
+
+
+def _clean(text: str, loaded: Loaded) -> str:
+    return Anonymiser(loaded.secrets).text(text)
+
+
+def _without(script: Script, loaded: Loaded, *, people: bool = False) -> Script:
+    anonymiser = Anonymiser(loaded.secrets)
+
+    def changed(item: Any) -> Any:
+        if not isinstance(item, Arrival):
+            return item
+        keep = () if people else ((),)
+        subject = anonymiser.text(item.subject) if people else item.subject
+        return msgspec.structs.replace(item, data=anonymiser.data(item.data, keep), subject=subject)
+
+    return msgspec.structs.replace(script, items=tuple(changed(item) for item in script.items))

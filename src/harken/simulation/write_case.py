@@ -1,0 +1,110 @@
+"""Writes a script as a file of test cases, which `harken test` plays again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harken.config.yaml.writer import to_yaml
+from harken.durations import format_duration
+from harken.simulation.case_schema import FAULTS
+from harken.simulation.engine import Configuration
+from harken.simulation.script import (
+    START,
+    Arrival,
+    ClockJump,
+    Crash,
+    Happening,
+    Lock,
+    Restart,
+    Script,
+    Sleep,
+    StandIn,
+    Trouble,
+)
+
+__all__ = ["case_of", "file_of"]
+
+_FAULT_NAMES = {kind: name for name, kind in FAULTS.items()}
+
+
+def file_of(cases: list[Mapping[str, Any]], environment: Mapping[str, str], *comments: str) -> str:
+    """The text of a file with these cases."""
+    head = "".join(f"# {line}\n" for line in comments)
+    content: dict[str, Any] = {"environment": dict(environment)} if environment else {}
+    return head + to_yaml({**content, "cases": cases})
+
+
+def case_of(name: str, script: Script, configuration: Configuration, expect: Mapping[str, Any]) -> dict[str, Any]:
+    """The case as plain values; `expect` as files have it."""
+    labels = {feed.name: _label(feed.name, configuration) for feed in configuration.feeds}
+    case: dict[str, Any] = {"name": name}
+    if script.start != START:
+        case["start"] = script.start.isoformat()
+    if script.seed:
+        case["seed"] = script.seed
+    if not script.baselined:
+        case["first_read"] = "with"
+    sources = {labels[feed]: _source(one) for feed, one in script.stand_ins.items() if one != StandIn()}
+    if sources:
+        case["sources"] = sources
+    case["given"] = [_given(item, labels) for item in script.items]
+    if script.seconds:
+        case["for"] = format_duration(script.seconds)
+    return {**case, "expect": dict(expect)}
+
+
+def _label(feed: str, configuration: Configuration) -> str:
+    """What people call the feed, if only one is called so."""
+    label = configuration.feed(feed).display_name
+    others = [one for one in configuration.loaded.feeds if one.display_name == label]
+    return label if len(others) == 1 else feed
+
+
+def _source(one: StandIn) -> dict[str, Any]:
+    return {"view": one.view} | ({"page_size": one.page_size} if one.page_size != StandIn().page_size else {})
+
+
+def _given(item: Happening, labels: Mapping[str, str]) -> dict[str, Any]:
+    at = {"at": format_duration(item.at)}
+    if isinstance(item, Arrival):
+        return at | _event(item, labels)
+    if isinstance(item, Trouble):
+        given: dict[str, Any] = {"fault": _FAULT_NAMES[item.kind], "feed": labels[item.feed]}
+        given["for"] = format_duration(item.seconds)
+        return at | given | _known(retry_after=item.retry_after)
+    if isinstance(item, Crash):
+        extra = {"skip": item.skip} if item.skip else {}
+        return at | {"crash": item.verb or True} | extra | _after(item.after) | _known(down=item.down or None)
+    if isinstance(item, Lock):
+        return at | {"lock": item.verb or True, "verbs": item.verbs} | _after(item.after)
+    if isinstance(item, Restart):
+        return at | {"restart": format_duration(item.down)}
+    if isinstance(item, Sleep):
+        return at | {"sleep": format_duration(item.seconds)}
+    assert isinstance(item, ClockJump)
+    return at | {"clock": _signed(item.seconds)}
+
+
+def _event(item: Arrival, labels: Mapping[str, str]) -> dict[str, Any]:
+    given: dict[str, Any] = {"event": dict(item.data), "feed": labels[item.feed], "subject": item.subject}
+    given["type"] = item.type
+    texts = {"key": item.key or None, "state": item.state}
+    given |= {name: text for name, text in texts.items() if text is not None}
+    if item.dated is None:
+        given["undated"] = True
+    elif item.dated != item.at:
+        given["late"] = _signed(item.at - item.dated)
+    return given | _known(gone=None if item.gone is None else item.gone - item.at)
+
+
+def _signed(seconds: float) -> str:
+    return f"-{format_duration(-seconds)}" if seconds < 0 else format_duration(seconds)
+
+
+def _after(after: bool) -> dict[str, Any]:
+    return {"after": True} if after else {}
+
+
+def _known(**seconds: float | None) -> dict[str, str]:
+    return {name: format_duration(value) for name, value in seconds.items() if value is not None}

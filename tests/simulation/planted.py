@@ -1,0 +1,108 @@
+"""Bugs that are planted into the engine, to see that the simulator finds them. Each is a change of one line or two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from harken.backends.sqlite import SqliteStore
+from harken.ingest import poll
+from harken.match import decide
+from harken.match.rules import Rule
+from harken.simulation import sources
+from harken.store import Commit, Committed, Stale
+from harken.testing import scripted
+from harken.testing.crashing import CrashingStore
+
+__all__ = ["BUGS"]
+
+
+def cursor_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """The cursor is written first, and the events of the page in a second commit."""
+
+    def verb_of(store: CrashingStore, name: str) -> Any:
+        verb = whole(store, name)
+        if name != "commit":
+            return verb
+
+        async def commit(given: Commit) -> Committed | Stale:
+            if given.token is not None and given.entries and given.cursor is not msgspec.UNSET:
+                moved: Committed | Stale = await verb(msgspec.structs.replace(given, entries=(), claim=0))
+                if isinstance(moved, Stale):
+                    return moved
+                given = msgspec.structs.replace(given, cursor=msgspec.UNSET, tick=None, done=False)
+            answer: Committed | Stale = await verb(given)
+            return answer
+
+        return commit
+
+    whole = CrashingStore.__getattr__
+    patch.setattr(CrashingStore, "__getattr__", verb_of)
+
+
+def acknowledged_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """The broker is told that a message is safe when it is handed over."""
+
+    async def stream(self: Any, cursor: Any) -> Any:
+        async for batch in whole(self, cursor):
+            self._acknowledged = batch.cursor
+            yield batch
+
+    whole = sources.ScriptedStream.stream
+    patch.setattr(sources.ScriptedStream, "stream", stream)
+
+
+def later_than_the_start_line(patch: pytest.MonkeyPatch) -> None:
+    """`>` for `>=`: what happens at the very moment of the start line does not count."""
+
+    def begun_by(self: Rule, moment: datetime, lag: int = 0) -> bool:
+        return moment > self.start_line
+
+    def decide_all(event: Any, rules: Any, read: Any, spaced: Any, deliver: bool) -> Any:
+        lines = [(rule, rule.start_line) for rule in rules.rules]
+        for rule, line in lines:
+            if event.occurred_at == line:
+                rule.start_line = line.replace(year=line.year + 1)
+        try:
+            return whole(event, rules, read, spaced, deliver)
+        finally:
+            for rule, line in lines:
+                rule.start_line = line
+
+    whole = decide._decide_all
+    patch.setattr(Rule, "begun_by", begun_by)
+    patch.setattr(decide, "_decide_all", decide_all)
+
+
+def page_after_the_time(patch: pytest.MonkeyPatch) -> None:
+    """`>` for `>=`: a page begins after the time of the last item, although others share it."""
+
+    def place(item: Any) -> tuple[float, str]:
+        return (item.stamp or 0.0, "~")
+
+    patch.setattr(scripted, "_place", place)
+
+
+def memory_pruned_early(patch: pytest.MonkeyPatch) -> None:
+    """What two reads did not list is forgotten at once, and not after a day."""
+
+    async def forget(self: SqliteStore, feed: str, token: int, listed: Any, before: Any) -> int:
+        late = None if before is None else datetime.max.replace(tzinfo=before.tzinfo)
+        return await whole(self, feed, token, listed, late)
+
+    whole = SqliteStore.forget
+    patch.setattr(SqliteStore, "forget", forget)
+    patch.setattr(poll, "SWEEP_SECONDS", 600.0)
+
+
+BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "cursor before commit": cursor_before_commit,
+    "acknowledged before commit": acknowledged_before_commit,
+    "> for >= at the start line": later_than_the_start_line,
+    "> for >= at the border of a page": page_after_the_time,
+    "memory pruned early": memory_pruned_early,
+}
