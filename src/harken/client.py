@@ -138,6 +138,31 @@ class Client:
         for event in self._stream("/api/events/tail", headers):
             yield cast("shapes.Event", event)
 
+    def tail_runs(self, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Runs as they move, each with its `position`, after this one or from now on, until the connection ends."""
+        yield from self._stream("/api/runs/tail", {} if after is None else {"Last-Event-ID": str(after)})
+
+    def services(self) -> Iterator[shapes.Service]:
+        return self.pages("services.list")
+
+    def service(self, kind: str) -> shapes.ServiceDetail:
+        return cast("shapes.ServiceDetail", self.call("services.show", {"kind": kind}))
+
+    def workflow(self, name: str) -> shapes.WorkflowDetail:
+        return cast("shapes.WorkflowDetail", self.call("workflows.show", {"name": name}))
+
+    def create_trigger(self, row: Mapping[str, Any], *, key: str = "") -> shapes.TriggerRow:
+        """Make a trigger of these fields: name, provider, config, condition, options, workflow, enabled."""
+        return cast("shapes.TriggerRow", self.call("triggers.create", row, key=key))
+
+    def edit_trigger(self, name: str, revision: str, changes: Mapping[str, Any]) -> shapes.TriggerRow:
+        """Change these fields of the version that was read. Raises Outdated if somebody changed it since."""
+        answer = self.call("triggers.edit", {"name": name, **changes}, match=f'"{revision}"')
+        return cast("shapes.TriggerRow", answer)
+
+    def delete_trigger(self, name: str, revision: str) -> shapes.Deleted:
+        return cast("shapes.Deleted", self.call("triggers.delete", {"name": name}, match=f'"{revision}"'))
+
     def _stream(self, path: str, headers: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         response = self._request("GET", path, headers=headers)
         if response.status >= 400:

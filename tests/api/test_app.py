@@ -112,6 +112,41 @@ async def test_the_tail_streams_events_with_their_ids_and_goes_on_after_the_last
     assert json.loads(frames[1].split("data: ")[1])["key"] == "INC-2"
 
 
+async def test_the_tail_of_runs_goes_on_after_a_position(served: Served) -> None:
+    await served.office.shows(served.office.incident("INC-1"))
+    reply = await served.send("GET", "/api/runs/tail?after=0")
+    frames = [frame for frame in reply.body.decode().split("\n\n") if frame.startswith("id: ")]
+    runs = [json.loads(frame.split("data: ")[1]) for frame in frames]
+    later = str(runs[-1]["position"] + 1)
+    again = await served.send("GET", "/api/runs/tail", headers={"Last-Event-ID": later})
+    assert {run["trigger"] for run in runs} == {"oncall", "digest"}
+    assert "id: " not in again.body.decode()
+    assert b": still here" in reply.body
+
+
+async def test_a_service_shows_what_its_settings_take(served: Served) -> None:
+    shown = await served.call("services.show", kind="rss")
+    listed = [row["kind"] for row in (await served.call("services.list"))["items"]]
+    assert "feed_url" in shown["poll"]["properties"]
+    assert {"rss", "webhook", "slack"} <= set(listed)
+    assert listed == sorted(listed)
+    with pytest.raises(NotFound, match="rs"):
+        await served.call("services.show", kind="rs")
+
+
+async def test_a_workflow_is_shown_as_json_and_as_yaml(served: Served) -> None:
+    shown = await served.call("workflows.show", name="oncall")
+    assert shown["definition"]["steps"][0]["id"] == "page"
+    assert shown["yaml"].startswith("name: oncall\nsteps:\n")
+    assert shown["triggers"] == ["deploys", "digest", "oncall"]
+
+
+async def test_types_of_events_are_those_that_came(served: Served) -> None:
+    await served.office.shows(served.office.incident("INC-1"), served.office.incident("INC-2"))
+    [row] = (await served.call("event_types.list"))["items"]
+    assert (row["type"], row["count"]) == ("json.item", 2)
+
+
 async def test_a_last_event_id_that_is_none_is_refused(served: Served) -> None:
     assert (await served.send("GET", "/api/events/tail", headers={"Last-Event-ID": "x"})).status == 400
 

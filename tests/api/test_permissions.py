@@ -13,7 +13,7 @@ import pytest
 from harken.api.routes import ROUTES
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
-from harken.operate.permissions import METRICS, PERMISSIONS, TAIL
+from harken.operate.permissions import METRICS, PERMISSIONS, RUNS_TAIL, TAIL
 from harken.operate.principal import ROLES
 from harken.runs import Workflow
 from tests.api.server import JSON, Reply, Served, serving
@@ -105,7 +105,7 @@ def params_of(operation: str, house: House, owner: str) -> dict[str, Any]:
 
 
 def test_every_operation_has_a_row_and_every_row_an_operation() -> None:
-    assert {*OPERATIONS, TAIL, METRICS} == set(PERMISSIONS)
+    assert {*OPERATIONS, TAIL, RUNS_TAIL, METRICS} == set(PERMISSIONS)
     assert {tool.operation for tool in JOB_TOOLS.values()} <= set(PERMISSIONS)
     assert set(ROUTES) <= set(PERMISSIONS)
 

@@ -27,7 +27,7 @@ from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate import Operator
 from harken.operate.idempotency import Answer
-from harken.operate.permissions import METRICS, SHOWN_ONCE, TAIL
+from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL
 
 __all__ = ["build", "build_waiting"]
 
@@ -65,6 +65,7 @@ def build(
         *([Routed("/metrics", _metrics(operator, metrics), methods=["GET"])] if metrics else []),
         *session_routes(operator),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
+        Routed("/api/runs/tail", _tail_runs(operator), methods=["GET"]),
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
     ]
@@ -191,27 +192,48 @@ def _metrics(operator: Operator, metrics: Callable[[], Awaitable[bytes]]) -> End
 
 def _tail(operator: Operator) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        after = request.headers.get("last-event-id") or request.query_params.get("after")
-        if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 19):
-            raise Malformed("Last-Event-ID must be the id of an event")
-        caller = operator_of(operator, request)
+        after, caller = _position(request), operator_of(operator, request)
         # here and not in the stream, which answers 200 before it begins
         caller.require(TAIL)
-        stream = _sse(caller, None if after is None else int(after))
-        return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        return _stream(caller, caller.tail(after), "event", "id")
 
     return endpoint
 
 
-async def _sse(operator: Operator, after: int | None) -> AsyncIterator[bytes]:
-    # a first comment line, so that a client knows at once that it is connected
-    yield b": harken\n\n"
-    async for event in operator.tail(after):
-        yield b": still here\n\n" if event is None else operator.discreet(_frame(event))
+def _tail_runs(operator: Operator) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        after, caller = _position(request), operator_of(operator, request)
+        caller.require(RUNS_TAIL)
+        return _stream(caller, caller.tail_runs(after), "run", "position")
+
+    return endpoint
 
 
-def _frame(event: Mapping[str, Any]) -> bytes:
-    return b"id: %d\nevent: event\ndata: %b\n\n" % (event["id"], msgspec.json.encode(event))
+def _position(request: Request) -> int | None:
+    """Where a tail goes on: what the caller had last."""
+    for name in request.query_params:
+        if name != "after":
+            raise Malformed(f"a tail has no parameter {name}", fix="There is: after")
+    after = request.headers.get("last-event-id") or request.query_params.get("after")
+    if after is None:
+        return None
+    if not (after.isascii() and after.isdecimal() and len(after) < 19):
+        raise Malformed("Last-Event-ID must be the id of an event")
+    return int(after)
+
+
+def _stream(operator: Operator, rows: AsyncIterator[Any], kind: str, id: str) -> Response:
+    async def frames() -> AsyncIterator[bytes]:
+        # a first comment line, so that a client knows at once that it is connected
+        yield b": harken\n\n"
+        async for row in rows:
+            yield b": still here\n\n" if row is None else operator.discreet(_frame(row, kind, id))
+
+    return StreamingResponse(frames(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+def _frame(row: Mapping[str, Any], kind: str, id: str) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (row[id], kind.encode(), msgspec.json.encode(row))
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -75,6 +75,9 @@ PROBLEMS: Mapping[str, str] = {
 }
 
 
+TAIL_PROBLEMS = ("400", "401", "403", "409", "421", "429", "503")
+
+
 @cache
 def document() -> bytes:
     """The specification as JSON."""
@@ -210,16 +213,20 @@ def _problem(text: str) -> Schema:
 def _tails() -> Mapping[str, Schema]:
     """The streams of server-sent events, which are no operations of the table: they do not end."""
     return {
-        "/api/events/tail": {
-            "operationId": "events.tail",
-            "tags": ["events"],
-            "summary": "Events as they are committed, after the id in Last-Event-ID or `after`.",
-            "parameters": [
-                {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**18}},
-            ],
-            "responses": {
-                "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
-                **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in ("400", "409", "429")},
-            },
-        }
+        "/api/events/tail": _tail("events", "Events as they are committed, after the id in Last-Event-ID or `after`."),
+        "/api/runs/tail": _tail("runs", "Runs as they move, after the position in Last-Event-ID or `after`."),
+    }
+
+
+def _tail(noun: str, summary: str) -> Schema:
+    after = {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}}
+    return {
+        "operationId": f"{noun}.tail",
+        "tags": [noun],
+        "summary": summary,
+        "parameters": [after],
+        "responses": {
+            "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in TAIL_PROBLEMS},
+        },
     }

@@ -13,9 +13,12 @@ __all__ = [
     "AuditEntry",
     "Check",
     "DeadLetter",
+    "Deleted",
     "Doctor",
     "Event",
+    "EventType",
     "Explanation",
+    "Exported",
     "Feed",
     "FeedDetail",
     "FieldProblem",
@@ -27,6 +30,8 @@ __all__ = [
     "Replayed",
     "Run",
     "RunDetail",
+    "Service",
+    "ServiceDetail",
     "Span",
     "StartedRun",
     "Status",
@@ -34,9 +39,11 @@ __all__ = [
     "Token",
     "Trigger",
     "TriggerDetail",
+    "TriggerRow",
     "Verdict",
     "Webhook",
     "Workflow",
+    "WorkflowDetail",
 ]
 
 Time = str
@@ -209,6 +216,8 @@ class TriggerDetail(Trigger, total=False):
     coverage: list[Span]
     gaps: list[Span]
     ticks: list[dict[str, Any]]
+    row: TriggerRow | None
+    revision: str
 
 
 class Feed(TypedDict):
@@ -362,6 +371,77 @@ class AuditEntry(TypedDict):
     detail: dict[str, Any]
 
 
+class WorkflowDetail(TypedDict):
+    """`definition` is what runs use, `yaml` the same as a file."""
+
+    name: str
+    rev: str
+    definition: Any
+    yaml: str
+    source: str
+    triggers: list[str]
+
+
+class Service(TypedDict):
+    kind: str
+    summary: str
+    docs: str
+    ways: list[str]
+    needs_account: bool
+    uses: str
+
+
+class ServiceDetail(Service):
+    """JSON Schema of what each part takes; null for what the service does not have."""
+
+    account: dict[str, Any] | None
+    poll: dict[str, Any] | None
+    stream: dict[str, Any] | None
+    webhook: dict[str, Any] | None
+    destination: dict[str, Any] | None
+    actions: dict[str, dict[str, Any] | None]
+    environment: list[str]
+
+
+class EventType(TypedDict):
+    type: str
+    count: int
+    feeds: list[str]
+    last_id: int
+    last_at: Time
+
+
+class TriggerRow(TypedDict):
+    """A trigger that is in the store. `revision` is its ETag."""
+
+    id: str
+    user_id: str
+    name: str
+    provider: str
+    config: Any
+    condition: str
+    options: dict[str, Any]
+    workflow: str | dict[str, Any]
+    enabled: bool
+    last_checked: Time | None
+    created_at: Time
+    updated_at: Time
+    schema_version: int
+    revision: str
+
+
+class Deleted(TypedDict):
+    id: str
+    name: str
+    deleted: bool
+
+
+class Exported(TypedDict):
+    name: str
+    source: str
+    yaml: str
+
+
 ANSWERS: Mapping[str, Any] = {
     "status": Status,
     "doctor": Doctor,
@@ -385,6 +465,16 @@ ANSWERS: Mapping[str, Any] = {
     "dead.list": DeadLetter,
     "workflows.list": Workflow,
     "workflows.run": StartedRun,
+    "workflows.show": WorkflowDetail,
+    "services.list": Service,
+    "services.show": ServiceDetail,
+    "event_types.list": EventType,
+    "triggers.create": TriggerRow,
+    "triggers.replace": TriggerRow,
+    "triggers.edit": TriggerRow,
+    "triggers.delete": Deleted,
+    "triggers.export": Exported,
+    "integrations.show": Integration,
     "integrations.list": Integration,
     "webhooks.list": Webhook,
     "tokens.list": Token,

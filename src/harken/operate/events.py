@@ -14,11 +14,11 @@ from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
-from harken.operate.paging import bounded, id_after, to_cursor
-from harken.operate.rows import Plain, event_row
+from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
+from harken.operate.rows import Plain, event_row, plain
 from harken.store import NewRun
 
-__all__ = ["input_for", "list_events", "moment_of", "replay", "show", "tail"]
+__all__ = ["input_for", "list_events", "list_types", "moment_of", "replay", "show", "tail"]
 
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,6 +49,9 @@ def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed
 HEARTBEAT_SECONDS = 15.0
 
 TAIL_SLICE = 200
+
+TYPE_PAGES = 10
+"""So many pages of the newest events are looked through for their types."""
 
 
 async def list_events(
@@ -100,6 +103,27 @@ async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:
     started = [await _start_again(context, event, name, before.get(name, "")) for name in chosen]
     context.nudge()
     return {"event": id, "runs": started}
+
+
+async def list_types(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
+    """The types of the newest events: which feeds had them, how many, and when the last one came."""
+    found: dict[str, Plain] = {}
+    before: int | None = None
+    for _ in range(TYPE_PAGES):
+        events = await context.store.events(before=before, limit=MOST)
+        for event in events.items:
+            row = found.setdefault(
+                event.type, {"type": event.type, "count": 0, "feeds": [], "last_id": event.id, "last_at": None}
+            )
+            row["count"] += 1
+            row["last_at"] = row["last_at"] or plain(event.recorded_at)
+            label = context.feed_label(event.feed)
+            if label not in row["feeds"]:
+                row["feeds"].append(label)
+        before = events.next
+        if before is None:
+            break
+    return page_by(list(found.values()), cursor, limit, key="type")
 
 
 async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:

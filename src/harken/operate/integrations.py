@@ -37,6 +37,7 @@ __all__ = [
     "list_integrations",
     "renew",
     "resume_stopped_feeds",
+    "show",
     "test",
     "whoami",
 ]
@@ -185,6 +186,15 @@ def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -
     ids = sorted(feed.name for feed in context.feeds().values() if feed.integration == row["name"])
     failing = [states[id].health.message for id in ids if id in states and not states[id].health.clean]
     return row | {"feeds": sorted(map(context.feed_label, ids)), "error": row["error"] or next(iter(failing), "")}
+
+
+async def show(context: Context, *, name: str) -> Plain:
+    """One account, without its credential."""
+    rows = {row["name"]: row for row in (await list_integrations(context))["items"]}
+    if name not in rows:
+        raise NotFound(f"there is no integration {name}", fix=suggest_fix(name, rows))
+    found: Plain = rows[name]
+    return found
 
 
 async def whoami(context: Context, *, name: str) -> Plain:

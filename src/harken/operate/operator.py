@@ -22,6 +22,7 @@ from harken.operate import (
     pollers,
     rate_limits,
     runs,
+    services,
     status,
     tickets,
     tokens,
@@ -38,7 +39,7 @@ from harken.operate.engine import Engine
 from harken.operate.explain import explain
 from harken.operate.idempotency import Answer, once
 from harken.operate.ownership import Ownership
-from harken.operate.permissions import TAIL, require_role
+from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
 from harken.operate.replay import replay_range
@@ -90,8 +91,13 @@ READS: Mapping[str, Operation] = {
     "webhooks.list": webhooks.list_webhooks,
     "webhooks.curl": webhooks.curl,
     "workflows.list": workflows.list_workflows,
+    "workflows.show": workflows.show,
     "workflows.check": workflows.check,
     "integrations.list": integrations.list_integrations,
+    "integrations.show": integrations.show,
+    "services.list": services.list_services,
+    "services.show": services.show,
+    "event_types.list": events.list_types,
     "integrations.test": integrations.test,
     "integrations.whoami": integrations.whoami,
     "models.list": models.list_models,
@@ -264,6 +270,16 @@ class Operator:
             if event is None or not self._principal.limited:
                 yield event
             elif (shown := ownership.row(permission.param, event)) is not None:
+                yield shown
+
+    async def tail_runs(self, after: int | None = None) -> AsyncIterator[Plain | None]:
+        """Runs as they move, each with its `position`, and None as a heartbeat; ends when the engine stops."""
+        permission = require_role(self._principal, RUNS_TAIL)
+        ownership = Ownership(self._context, self._principal)
+        async for run in runs.tail(self._context, after=after):
+            if run is None or not self._principal.limited:
+                yield run
+            elif (shown := ownership.row(permission.param, run)) is not None:
                 yield shown
 
     def require(self, operation: str) -> None:

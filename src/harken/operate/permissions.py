@@ -13,13 +13,14 @@ import msgspec
 from harken.errors import Forbidden
 from harken.operate.principal import Principal, Role
 
-__all__ = ["METRICS", "PERMISSIONS", "SHOWN_ONCE", "TAIL", "Permission", "Thing", "require_role"]
+__all__ = ["METRICS", "PERMISSIONS", "RUNS_TAIL", "SHOWN_ONCE", "TAIL", "Permission", "Thing", "require_role"]
 
 Thing = Literal["everything", "list", "new", "trigger", "run", "event", "feed", "workflow", "job"]
 """What an operation is about. Those limited to an owner may see their own and what is shared with them, and change
 their own; a list shows them these only, what is new becomes theirs, and operations on everything are not for them."""
 
 TAIL = "events.tail"
+RUNS_TAIL = "runs.tail"
 METRICS = "metrics"
 """What can be read over HTTP without being an operation."""
 
@@ -95,6 +96,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "events.forget": _ADMIN,
     TAIL: _sees("list", "verdicts"),
     "runs.list": _sees("list", "trigger"),
+    RUNS_TAIL: _sees("list", "trigger"),
     "runs.show": _sees("run", "id"),
     "runs.retry": _does("run", "id"),
     "runs.cancel": _does("run", "id"),
@@ -116,9 +118,14 @@ PERMISSIONS: Mapping[str, Permission] = {
     "webhooks.list": _EVERYTHING,
     "webhooks.curl": _does("everything"),
     "workflows.list": _sees("list", "name"),
+    "workflows.show": _sees("workflow", "name"),
     "workflows.check": _EVERYTHING,
     "workflows.run": _does("workflow", "name"),
     "integrations.list": _EVERYTHING,
+    "integrations.show": _EVERYTHING,
+    "services.list": _EVERYTHING,
+    "services.show": _EVERYTHING,
+    "event_types.list": _EVERYTHING,
     "integrations.test": _does("everything"),
     "integrations.whoami": _does("everything"),
     "integrations.renew": _does("everything"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from typing import get_args
 
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.context import Context
-from harken.operate.events import moment_of
+from harken.operate.events import HEARTBEAT_SECONDS, moment_of
 from harken.operate.paging import MOST, bounded, id_after, to_cursor
 from harken.operate.rows import Plain, dead_row, run_detail, run_row
 from harken.runs import Run, RunState, Workflow
@@ -22,9 +24,13 @@ __all__ = [
     "retry_all_dead",
     "retry_dead",
     "show",
+    "tail",
 ]
 
 APPROVAL = "approval"
+OVER = frozenset({"done", "failed", "dead", "cancelled"})
+MOST_FOLLOWED = 2_000
+"""So many runs a tail remembers."""
 TRIES = 3
 """How often a retried run without a trigger is tried."""
 PASSING = frozenset({"retry", "timeout", "rate_limited", "deferred", "offline", "store_busy", "store_unavailable"})
@@ -55,6 +61,44 @@ async def list_runs(
     young = [run_row(run) for run in found.items if run.created_at >= begin]
     # they are in the order of their creation, so what follows an older one is older too
     return {"items": young, "next": to_cursor(found.next) if len(young) == len(found.items) else None}
+
+
+async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
+    """Yield runs as they are made, start, wait and end, and None as a heartbeat. Ends when the engine stops.
+
+    `after` is the `position` of a run that was yielded before: microseconds of its last move. What moved at that very
+    moment comes again. Beyond the newest runs and those that were seen open, older ones are not looked at.
+    """
+    engine = context.running()
+    begin = position = after if after is not None else micros(context.clock.now())
+    known: dict[str, tuple[object, ...]] = {}
+    first = True
+    while True:
+        for run in await _newest_and_open(context, known):
+            state = (run.status, run.attempt, run.started_at, run.finished_at)
+            moved = micros(max(filter(None, (run.created_at, run.started_at, run.finished_at))))
+            before = known.pop(run.id, None)
+            known[run.id] = state
+            if before != state and not (first and moved < begin):
+                position = max(position, moved)
+                yield run_row(run) | {"position": position}
+        first = False
+        for id in list(known)[: max(0, len(known) - MOST_FOLLOWED)]:
+            del known[id]
+        began = context.clock.monotonic()
+        if not await engine.changed(HEARTBEAT_SECONDS):
+            return
+        if context.clock.monotonic() - began >= HEARTBEAT_SECONDS:
+            yield None
+
+
+async def _newest_and_open(context: Context, known: Mapping[str, tuple[object, ...]]) -> list[Run]:
+    """The newest runs, and older ones that were open when they were last seen; oldest first."""
+    page = await context.store.runs(limit=MOST, journals=True)
+    listed = {run.id for run in page.items}
+    older = [id for id, state in known.items() if state[0] not in OVER and id not in listed]
+    found = [await context.store.run(id) for id in older[:MOST]]
+    return [*(run for run in found if run is not None), *reversed(page.items)]
 
 
 async def show(context: Context, *, id: str) -> Plain:
@@ -173,3 +217,7 @@ async def drop_dead_letter(context: Context, *, id: str) -> Plain:
 async def _after(context: Context, run_id: str) -> Plain:
     context.nudge()
     return run_row(await context.run(run_id))
+
+
+def micros(moment: datetime) -> int:
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)

@@ -11,10 +11,10 @@ from harken.operate.configuration import finding_rows, only_workflows
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.paging import page_by
-from harken.operate.rows import Plain
+from harken.operate.rows import Plain, plain
 from harken.store import NewRun
 
-__all__ = ["check", "list_workflows", "run"]
+__all__ = ["check", "list_workflows", "run", "show"]
 
 
 async def list_workflows(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
@@ -34,6 +34,23 @@ async def list_workflows(context: Context, *, cursor: str = "", limit: int = 0) 
         for name, workflow in context.workflows().items()
     ]
     return page_by(rows, cursor, limit)
+
+
+async def show(context: Context, *, name: str) -> Plain:
+    """One workflow with its definition as JSON, and as the file that it could be; secrets are references."""
+    from harken.config.yaml.writer import to_yaml
+
+    workflow = context.workflow(name)
+    definition = plain(workflow.definition)
+    starting = sorted(one.name for one in context.triggers().values() if name in one.workflows)
+    return {
+        "name": workflow.name,
+        "rev": workflow.rev,
+        "definition": definition,
+        "yaml": to_yaml({"name": workflow.name, **definition}),
+        "source": context.loaded.origins.get(f"workflow:{name}", "") if context.loaded else "",
+        "triggers": starting,
+    }
 
 
 async def check(context: Context, *, name: str = "") -> Plain:
