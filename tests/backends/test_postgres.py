@@ -23,6 +23,9 @@ from tests.backends.quick_keys import quick_keys
 
 __all__ = ["quick_keys", "server", "url"]
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("postgres")
+
 SMALL = Settings(pool=3)
 CLAIM_SECONDS = 60.0
 SOAK = bool(os.environ.get("HARKEN_SOAK"))

@@ -22,6 +22,9 @@ from tests.backends.postgres_database import server, session, url
 
 __all__ = ["server", "session", "url"]
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("postgres-fleet")
+
 REPLICAS = 4
 WAIT = 10.0
 MOMENT = 0.3

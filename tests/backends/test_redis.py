@@ -25,6 +25,9 @@ from tests.servers.redis import RedisServer
 
 __all__ = ["quick_keys"]
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("redis")
+
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 

@@ -24,6 +24,9 @@ from harken.testing.store.gathering import gathers
 from harken.testing.store.world import definitions
 from tests.servers.redis import RedisServer
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("redis-server")
+
 KEY = "a long key of the operator"
 
 

@@ -26,6 +26,9 @@ from tests.servers.redis import RedisServer
 
 __all__ = ["quick_keys", "server", "url"]
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("transfer")
+
 KEY = "a long key of the operator"
 
 

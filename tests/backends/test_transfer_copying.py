@@ -22,6 +22,9 @@ from tests.backends.test_transfer import PostgresPlace, RedisPlace, SqlitePlace,
 
 __all__ = ["redis_server", "redis_url", "server", "url"]
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("transfer-copying")
+
 
 class Notes:
     """Collects progress, and acts when the copy waits for other processes."""

@@ -24,6 +24,9 @@ from tests.backends.test_transfer import KEY, PostgresPlace, RedisPlace, SqliteP
 
 __all__ = ["quick_keys", "redis_server", "redis_url", "server", "url"]
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("transfer-ring")
+
 LARGE = 20_000 if os.environ.get("HARKEN_SOAK") else 8_000
 MB = 1_000_000
 

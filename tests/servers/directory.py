@@ -22,7 +22,7 @@ from tests.memory_files import in_memory
 
 __all__ = ["START_SECONDS", "ServerDirectory"]
 
-START_SECONDS = 300.0
+START_SECONDS = 500.0
 """A server may take this long on a busy machine; one that fails says so at once."""
 
 

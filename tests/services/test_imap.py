@@ -20,6 +20,9 @@ from tests.services.dovecot import PASSWORD, Dovecot, serving
 from tests.services.names import Names
 from tests.services.reading import events, read, subjects
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("imap")
+
 DAY = 86_400.0
 
 

@@ -35,6 +35,9 @@ from tests.servers.ports import free_port
 from tests.services.buckets.bucket import Bucket, goes_through_its_life
 from tests.services.buckets.serving import serving
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("s3")
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:

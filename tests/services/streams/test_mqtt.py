@@ -93,7 +93,7 @@ class TestMqtt(StreamContract):
 async def read(source: MqttStream, until: Callable[[list[Batch]], bool], cursor: Any = None) -> list[Batch]:
     """The batches that came until then. The last one is not acknowledged."""
     found: list[Batch] = []
-    async with asyncio.timeout(60), aclosing(source.stream(cursor)) as batches:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(cursor)) as batches:  # type: ignore[type-var]
         async for batch in batches:
             found.append(batch)
             if until(found):
@@ -188,7 +188,7 @@ async def test_retained_messages_can_be_left_out(broker: MqttBroker) -> None:
 
 async def test_messages_of_qos_0_come_while_we_are_connected(broker: MqttBroker) -> None:
     found: list[Batch] = []
-    async with asyncio.timeout(60), aclosing(broker.source().stream(None)) as batches:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(broker.source().stream(None)) as batches:  # type: ignore[type-var]
         found.append(await anext(batches))
         await broker.send([("orders/new", b'{"n": %d}' % number) for number in range(50)], qos=0)
         while len(events(found)) < 50:

@@ -155,7 +155,7 @@ class TestNats(StreamContract):
 async def read(source: NatsStream, count: int, cursor: Any = None) -> list[Batch]:
     """The batches up to so many messages, each of them acknowledged, and the one behind them."""
     batches: list[Batch] = []
-    async with asyncio.timeout(60), aclosing(source.stream(cursor)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(cursor)) as stream:  # type: ignore[type-var]
         async for batch in stream:
             batches.append(batch)
             if sum(len(one.events) + len(one.rejected) for one in batches[:-1]) >= count:
@@ -275,7 +275,7 @@ async def test_messages_whose_subject_or_headers_are_no_text_stop_nobody(
     for headers in (b"NATS/1.0 \xff\xfe\xfd\r\n\r\n", b"NATS/1.0\r\n\xff: \xfe\r\n\r\n", b"NATS/1.0\r\n\x00\r\n\r\n"):
         writer.write(b"HPUB orders.new %d %d\r\n%s{}\r\n" % (len(headers), len(headers) + 2, headers))
     writer.write(b"PUB orders.\xff\xfe 2\r\n{}\r\nPING\r\n")
-    while not (await asyncio.wait_for(reader.readline(), 60)).startswith(b"PONG"):
+    while not (await asyncio.wait_for(reader.readline(), 200)).startswith(b"PONG"):
         pass
     writer.close()
     await broker.publish([b'{"n": 7}'])

@@ -123,7 +123,7 @@ class TestPubSub(StreamContract):
 async def read(source: PubSubStream, wanted: int, *, acknowledge: bool = True) -> list[Batch]:
     """Batches with so many messages. The last one is acknowledged too, unless the connection ends before that."""
     batches: list[Batch] = []
-    async with asyncio.timeout(60), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
         async for batch in stream:
             batches.append(batch)
             if sum(len(one.events) + len(one.rejected) for one in batches) >= wanted:
@@ -166,7 +166,7 @@ async def test_what_is_held_gets_a_new_deadline_and_a_hold_that_fails_leaves_the
 ) -> None:
     await broker.publish([b'{"n": 1}', b'{"n": 2}'])
     source = broker.source()
-    async with asyncio.timeout(60), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
         await anext(stream)
         assert len((await anext(stream)).events) == 2
         before = [one.until for one in broker.subscription.waiting]
@@ -196,7 +196,7 @@ async def test_an_account_that_may_only_consume_is_enough(broker: PubSubBroker) 
 async def test_what_exactly_once_delivery_refuses_is_let_go(broker: PubSubBroker) -> None:
     broker.subscription.exactly_once = True
     await broker.publish([b'{"n": 1}', b'{"n": 2}'])
-    async with asyncio.timeout(60), aclosing(broker.source().stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(broker.source().stream(None)) as stream:  # type: ignore[type-var]
         await anext(stream)
         assert len((await anext(stream)).events) == 2
         # the first was delivered to somebody else meanwhile

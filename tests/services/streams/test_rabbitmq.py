@@ -22,7 +22,11 @@ from harken.event import Event
 from harken.services.rabbitmq import RabbitAccount, RabbitQuery, RabbitStream, plugin
 from harken.source import Call, Host, Rejected
 from harken.testing.stream import Broker, StreamContract
+from tests.servers.ports import free_port
 from tests.servers.rabbitmq import RabbitServer
+
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("rabbitmq")
 
 QUEUE, DEAD = "orders", "orders.dead"
 
@@ -47,10 +51,12 @@ class CountingStream(RabbitStream):
 class RabbitBroker(Broker):
     def __init__(self, server: RabbitServer) -> None:
         self._server = server
+        self._port = server.port
         CountingStream.returns = 0
 
     def source(self, **query: Any) -> RabbitStream:
-        return self._source(self._server.url, **{"queue": QUEUE, **query})
+        url = self._server.url.replace(f":{self._server.port}/", f":{self._port}/")
+        return self._source(url, **{"queue": QUEUE, **query})
 
     def _source(self, url: str, **query: Any) -> RabbitStream:
         return CountingStream(RabbitQuery(**query), RabbitAccount(url=url), hold_seconds=2.0)
@@ -127,7 +133,8 @@ class RabbitBroker(Broker):
         self._server.thaw()
 
     async def away(self) -> bool:
-        await asyncio.to_thread(self._server.stop)
+        # where nobody listens: a new start of the server costs seconds
+        self._port = free_port()
         return True
 
     def stranger(self) -> RabbitStream:
@@ -173,7 +180,7 @@ async def read(
 ) -> tuple[list[Event], Any]:
     """So many events and the cursor behind them. The last batch is only acknowledged if the stream goes on."""
     found: list[Event] = []
-    async with asyncio.timeout(60), aclosing(source.stream(cursor)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(cursor)) as stream:  # type: ignore[type-var]
         async for batch in stream:
             found.extend(batch.events)
             cursor = batch.cursor
@@ -207,7 +214,7 @@ async def test_names_that_never_come_again_are_forgotten(
     monkeypatch.setattr("harken.services.rabbitmq.stream.RETURN_SECONDS", 0.0)
     await broker.publish([b"{}"] * sent)
     source = broker.source(max_in_flight=1, batch=1)
-    async with asyncio.timeout(60), aclosing(source.stream({"unacknowledged": ["gone.1.1"]})) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream({"unacknowledged": ["gone.1.1"]})) as stream:  # type: ignore[type-var]
         cursors = [(await anext(stream)).cursor["unacknowledged"] for _ in range(2 + sent)]
     assert "gone.1.1" in cursors[0]
     assert "gone.1.1" not in cursors[-1]
@@ -269,7 +276,7 @@ async def test_a_queue_that_is_deleted_meanwhile_is_said_in_words(broker: Rabbit
                 pass
 
     with pytest.raises(NeedsAttention, match="has no queue orders"):
-        await asyncio.wait_for(follow(), 60)
+        await asyncio.wait_for(follow(), 200)
 
 
 async def test_messages_of_a_process_that_no_longer_holds_them_go_back_to_the_queue(broker: RabbitBroker) -> None:

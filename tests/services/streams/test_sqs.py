@@ -25,6 +25,9 @@ from harken.source import Batch, Call, Host
 from harken.testing.stream import Broker, StreamContract
 from tests.servers.moto import COUNT_SECONDS, REGION, MotoServer
 
+# its server is started once, and not by each worker
+pytestmark = pytest.mark.xdist_group("sqs")
+
 numbers = count(1)
 
 
@@ -190,7 +193,7 @@ async def test_a_fifo_queue_after_kill_9(fifo: FifoBroker, tmp_path: Path) -> No
 async def read(source: SqsStream, wanted: int, *, acknowledge: bool = True) -> list[Batch]:
     """Batches with so many messages. The last one is acknowledged too, unless the connection ends before that."""
     batches: list[Batch] = []
-    async with asyncio.timeout(60), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
         async for batch in stream:
             batches.append(batch)
             if sum(len(one.events) + len(one.rejected) for one in batches) >= wanted:
@@ -274,7 +277,7 @@ async def test_a_queue_that_was_not_read_for_longer_than_it_keeps_messages_is_a_
 async def test_what_is_held_is_hidden_from_others_and_comes_again_when_nobody_holds_it(broker: SqsBroker) -> None:
     await broker.publish([json.dumps({"n": number}).encode() for number in range(12)])
     source = broker.source(visibility_seconds=6)
-    async with asyncio.timeout(60), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
         await anext(stream)
         assert (await anext(stream)).events
         for _ in range(4):
@@ -290,7 +293,7 @@ async def test_what_is_held_is_hidden_from_others_and_comes_again_when_nobody_ho
 async def test_a_hold_that_fails_leaves_the_commit_alone(broker: SqsBroker) -> None:
     await broker.publish([b'{"n": 1}'])
     source = broker.source()
-    async with asyncio.timeout(60), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
         await anext(stream)
         assert (await anext(stream)).events
         await broker.away()
@@ -347,7 +350,7 @@ async def test_what_was_committed_when_the_connection_broke_is_deleted_by_the_ne
         await read(source, 10)
     assert await broker.left() == 10
     client.broken = False
-    async with asyncio.timeout(60), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(None)) as stream:  # type: ignore[type-var]
         await anext(stream)
         assert await broker.left() == 0
         assert not (await anext(stream)).events

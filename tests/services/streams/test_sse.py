@@ -106,7 +106,7 @@ class TestServerSentEvents(StreamContract):
 async def read(source: EventStream, until: Callable[[list[Batch]], bool], cursor: Any = None) -> list[Batch]:
     """The batches that came until then."""
     found: list[Batch] = []
-    async with asyncio.timeout(60), aclosing(source.stream(cursor)) as batches:  # type: ignore[type-var]
+    async with asyncio.timeout(200), aclosing(source.stream(cursor)) as batches:  # type: ignore[type-var]
         async for batch in batches:
             found.append(batch)
             if until(found):

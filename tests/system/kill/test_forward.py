@@ -141,6 +141,6 @@ async def begin(on: Scene) -> None:
     """The first read of each queue is its baseline: nothing that comes later may be taken for old."""
     pid = await on.nursery.start()
     await answers(f"{on.url}/health/ready", 90)
-    await asyncio.wait_for(on.queues.read_twice.wait(), 60)
+    await asyncio.wait_for(on.queues.read_twice.wait(), 200)
     os.kill(pid, signal.SIGKILL)
     await on.nursery.reap()
