@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from _pytest.nodeid import coerce_node_id
 
 from tests.memory_files import in_memory
 
@@ -49,8 +50,9 @@ def logs_as_they_were() -> Iterator[None]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        _name_group(config, item)
         if item.get_closest_marker("process") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROCESS_SECONDS))
     # what takes long begins early, so that no worker is still busy with it when the others are done
@@ -60,6 +62,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def _name_group(config: pytest.Config, item: pytest.Item) -> None:
+    """Add its group to the id of a test, by which xdist deals tests out.
+
+    xdist 3.8 does it in a way that pytest 9.2 ignores: each worker got some tests of a group, and started its servers.
+    """
+    group = item.get_closest_marker("xdist_group")
+    if group and config.getoption("loadgroup", False) and not item.nodeid.endswith(f"@{group.args[0]}"):
+        item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
 
 
 def _takes_long(item: pytest.Item) -> bool:

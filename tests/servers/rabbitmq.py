@@ -43,7 +43,11 @@ class RabbitServer:
         # Erlang finds nodes by a server of names; this one is ours, and ends with us
         names: list[str | Path] = [self._bin() / "epmd", "-port", str(self._names_port), "-address", "127.0.0.1"]
         self._names = subprocess.Popen(names, **options, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
