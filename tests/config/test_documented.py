@@ -38,6 +38,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "retention": settings.Retention,
     "on_failure": settings.OnFailure,
     "on_failure.notify": settings.NotifyBlock,
+    "outcome_webhooks": settings.OutcomeWebhook,
     "http": settings.Http,
     "models": settings.Models,
     "models.providers.NAME": settings.Provider,

@@ -121,8 +121,8 @@ def with_generation(loaded: Loaded) -> Loaded:
     by_name = sorted(loaded.feeds, key=lambda feed: feed.name)
     feeds = [msgspec.structs.replace(feed, inherits="", label="") for feed in by_name]
     triggers = sorted(loaded.triggers, key=lambda trigger: trigger.name)
-    # the address in on_failure may be a secret; its workflow has a reference instead
-    excluded: Any = {**dict.fromkeys(PER_REPLICA, True), "on_failure": {"notify"}}
+    # the addresses in these may be secrets; their workflows have references instead
+    excluded: Any = {**dict.fromkeys(PER_REPLICA, True), "on_failure": {"notify"}, "outcome_webhooks": True}
     settings = loaded.settings.model_dump(mode="json", exclude=excluded)
     jobs = [loaded.pollers, sorted(loaded.jobs.values(), key=lambda job: job.id), loaded.agents]
     return replace(loaded, generation=digest([settings, accounts, feeds, triggers, loaded.workflows, jobs]))

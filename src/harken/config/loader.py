@@ -17,6 +17,7 @@ from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
 from harken.config.on_failure import ON_FAILURE, compile_notify, compile_trigger
+from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, compile_outcome_webhooks
 from harken.config.pollers.load import LEGACY, POLLERS, PollersSection, read_legacy, read_pollers, read_sections
 from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, RawJob
 from harken.config.resolver import FeedSpec, Resolver
@@ -120,6 +121,7 @@ class Loader:
         self._pollers: PollerSettings | None = None
         self._jobs: dict[str, Job] = {}
         self._on_failure: Node | None = None
+        self._outcome_webhooks: Node | None = None
         self._failure_trigger: Trigger | None = None
         self._ticket_sections: dict[str, Section] = {}
         self._places: dict[str, Place] = {}
@@ -140,6 +142,8 @@ class Loader:
         self._refuse_clashes()
         if self._on_failure is not None:
             self._read_on_failure(self._on_failure, checker)
+        if self._outcome_webhooks is not None:
+            self._read_outcome_webhooks(self._outcome_webhooks, checker)
         self._read_tickets()
         for name in wanted:
             self._resolve_account(name)
@@ -200,6 +204,7 @@ class Loader:
             self._resolver.secrets |= secrets_in(getattr(found, name))
             self._settings = self._settings.model_copy(update={name: getattr(found, name)})
             self._on_failure = node if name == ON_FAILURE else self._on_failure
+            self._outcome_webhooks = node if name == OUTCOME_WEBHOOKS else self._outcome_webhooks
 
     def _read_items(self, section: str, node: Node, found: list[Finding], file: str = MAIN) -> None:
         kind = section.removesuffix("s")
@@ -382,6 +387,13 @@ class Loader:
         self._origins[item("workflow", ON_FAILURE)] = MAIN
         if self._record(item("workflow", ON_FAILURE), report) and entry is not None:
             self._entries[ON_FAILURE] = entry
+
+    def _read_outcome_webhooks(self, node: Node, checker: Checker | None) -> None:
+        report = Report()
+        entries = compile_outcome_webhooks(self._settings.outcome_webhooks, node, self._resolver, checker, report)
+        self._entries |= entries
+        self._origins |= {item("workflow", name): MAIN for name in entries}
+        self._record(item("section", OUTCOME_WEBHOOKS), report)
 
     def _read_tickets(self) -> None:
         """Read trackers and projects, after the workflows that are their pipelines."""

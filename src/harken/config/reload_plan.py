@@ -12,6 +12,7 @@ from harken.config.feed_labels import with_labels
 from harken.config.feeds import with_shorter_interval
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
 from harken.config.on_failure import ON_FAILURE
+from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, is_outcome_webhook
 from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
 from harken.config.sources import with_shards
@@ -157,6 +158,8 @@ def _kept_workflows(old: Loaded, new: Loaded, jobs: Mapping[str, Job]) -> dict[s
     owned = {name for job in jobs.values() for name in (job.id, job.alert)}
     if item("section", ON_FAILURE) in new.refused:
         owned.add(ON_FAILURE)
+    if item("section", OUTCOME_WEBHOOKS) in new.refused:
+        owned |= {name for name in old.workflows if is_outcome_webhook(name)}
     return {
         name: flow
         for name, flow in old.workflows.items()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
@@ -28,6 +28,8 @@ __all__ = [
     "Models",
     "NotifyBlock",
     "OnFailure",
+    "OutcomeType",
+    "OutcomeWebhook",
     "Price",
     "Provider",
     "Queue",
@@ -230,6 +232,18 @@ class OnFailure(Strict):
         return self
 
 
+OutcomeType = Literal["run.failed", "run.recovered", "trigger.stale", "gap.found", "dead.added"]
+
+
+class OutcomeWebhook(Strict):
+    """A program elsewhere that is told how runs and triggers fare: the integration that signs, and its address."""
+
+    name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    channel: str = Field(min_length=1)
+    to: str = Field(min_length=1)
+    types: list[OutcomeType] = Field(default_factory=lambda: list(get_args(OutcomeType)), min_length=1)
+
+
 class Settings(Strict):
     """All sections; one that is left out has its defaults."""
 
@@ -247,6 +261,7 @@ class Settings(Strict):
     agent: Agent = Agent()
     files: Files = Files()
     on_failure: OnFailure = OnFailure()
+    outcome_webhooks: list[OutcomeWebhook] = Field(default_factory=list, max_length=50)
     label_prefix: LabelPrefix = "harken"
     pipeline_from_label: LabelMap | None = None
     default_pipeline: str | None = Field(default=None, min_length=1)

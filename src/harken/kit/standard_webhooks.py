@@ -15,7 +15,14 @@ from harken.errors import Refused, Unauthorized
 from harken.kit.webhook_signatures import MAX_SIGNATURES, TOLERANCE, check_age
 from harken.source import Request
 
-__all__ = ["MEMORY_SECONDS", "SIGNING_TOKEN", "StandardWebhooks", "check_standard_webhook", "signed_headers"]
+__all__ = [
+    "MEMORY_SECONDS",
+    "SIGNING_TOKEN",
+    "StandardWebhooks",
+    "check_standard_webhook",
+    "sign_message",
+    "signed_headers",
+]
 
 SIGNING_TOKEN = "whsec_"
 """How the secrets of Standard Webhooks begin; the key itself follows in base64."""
@@ -59,14 +66,19 @@ def check_standard_webhook(request: Request, secret: str, now: datetime) -> None
 
 
 def signed_headers(secret: str, body: bytes, now: datetime) -> dict[str, str]:
-    """The headers of a message that was signed with a shared key; Refused for a public key, which signs nothing."""
+    """The headers of a sample that was signed with a shared key; Refused for a public key, which signs nothing."""
     if secret.startswith(PUBLIC_KEY):
         raise Refused("a public key signs nothing: only the sender has the private one", fix="Let the sender send one")
+    return sign_message([secret], f"sample-{int(now.timestamp() * 1e6)}", body, now)
+
+
+def sign_message(secrets: Sequence[str], id: str, body: bytes, now: datetime) -> dict[str, str]:
+    """The headers of a message, with a signature for each of the shared keys; ValueError if one of them is none."""
     stamp = str(int(now.timestamp()))
-    id = f"sample-{int(now.timestamp() * 1e6)}"
-    key = _decoded(_trimmed(secret).removeprefix(SIGNING_TOKEN))
-    digest = hmac.digest(key, _signed(id, stamp, body), "sha256")
-    return {"webhook-id": id, "webhook-timestamp": stamp, "webhook-signature": f"v1,{b64encode(digest).decode()}"}
+    signed = _signed(id, stamp, body)
+    keys = [_decoded(_trimmed(secret).removeprefix(SIGNING_TOKEN)) for secret in secrets]
+    signatures = " ".join(f"v1,{b64encode(hmac.digest(key, signed, 'sha256')).decode()}" for key in keys)
+    return {"webhook-id": id, "webhook-timestamp": stamp, "webhook-signature": signatures}
 
 
 def _signed(id: str, stamp: str, body: bytes) -> bytes:

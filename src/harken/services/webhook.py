@@ -14,6 +14,7 @@ from datetime import datetime
 from hashlib import blake2b, sha1, sha256, sha512
 from typing import Any, Literal
 from urllib.parse import parse_qs
+from uuid import uuid4
 
 import msgspec
 from pydantic import AliasChoices, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
@@ -24,7 +25,7 @@ from harken.http import mended, raise_for
 from harken.kit import AccountModel, QueryModel
 from harken.kit.cloud_events import STRUCTURED, cloud_events
 from harken.kit.fields import instant, text_of
-from harken.kit.standard_webhooks import StandardWebhooks, signed_headers
+from harken.kit.standard_webhooks import StandardWebhooks, sign_message, signed_headers
 from harken.kit.webhook_receiver import schema_check
 from harken.kit.webhook_signatures import check_any, check_basic
 from harken.language.paths import lookup
@@ -293,9 +294,17 @@ class OutgoingQuery(AccountModel):
     secret: _Secrets = Field(default_factory=list, description="signs messages; a list signs with each, for rotation")
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send along")
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
+    format: Literal["harken", "standard_webhooks"] = Field(
+        "harken", description="`standard_webhooks`: the body is `data`, signed as that specification says"
+    )
 
     @model_validator(mode="after")
     def _has_keys(self) -> OutgoingQuery:
+        if self.format == "standard_webhooks":
+            keys = [key.decode() for key in _keys(self.secret)]
+            if not keys or any(key.startswith(("whpk_", "whsk_")) for key in keys):
+                raise ValueError("standard_webhooks needs a secret: whsec_ and the key in base64")
+            StandardWebhooks(keys)
         if not all(key.strip() for key in _keys(self.secret)):
             raise ValueError("the secret is empty; leave it out to send messages unsigned")
         return self
@@ -318,11 +327,15 @@ class Outgoing:
             "title": _without_surrogates(message.title),
             "data": message.data,
         }
-        body = msgspec.json.encode(content)
+        standard = self._query.format == "standard_webhooks"
+        body = msgspec.json.encode(message.data if standard else content)
         headers = {"Content-Type": "application/json", **self._headers}
         if message.idempotency_key:
             headers["Idempotency-Key"] = message.idempotency_key
-        if self._keys:
+        if standard:
+            secrets = [key.decode() for key in self._keys]
+            headers |= sign_message(secrets, message.idempotency_key or _new_id(), body, self._host.clock.now())
+        elif self._keys:
             headers["X-Harken-Signature"] = signature(self._keys, int(self._host.clock.time()), body)
         allowed = self._query.allow_private_networks or self._host.allow_private
         to = _address(message.to)
@@ -330,6 +343,10 @@ class Outgoing:
         # the address is not quoted: the path of a webhook is often a secret
         raise_for(reply, what="a message")
         return {"status": reply.status}
+
+
+def _new_id() -> str:
+    return f"msg_{uuid4().hex}"
 
 
 def _address(to: str) -> str:
