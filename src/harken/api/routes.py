@@ -107,7 +107,7 @@ _TABLE = (
     _get("config.check", "/api/config/check"),
     _post("store.check", "/api/store/check"),
     _post("store.backup", "/api/store/backup", target="text"),
-    _list("triggers.list", "/api/triggers", type="text"),
+    _list("triggers.list", "/api/triggers", type="text", where="text"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
     _post(
         "triggers.backtest", f"{_TRIGGER}/backtest",
@@ -141,7 +141,7 @@ _TABLE = (
     _get("feeds.show", "/api/feeds/{name:path}", name="text"),
     _list(
         "events.list", "/api/events",
-        feed="text", trigger="text", key="text", since="since", include="texts",
+        feed="text", trigger="text", key="text", since="since", include="texts", where="text",
     ),
     _post(
         "events.replay_range", "/api/events/replay",
@@ -150,12 +150,15 @@ _TABLE = (
     _get("events.show", "/api/events/{id:int}", id="count"),
     _post("events.forget", "/api/events/forget", subject="text", yes="flag"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
-    _list("runs.list", "/api/runs", trigger="text", status="text", workflow="text", since="since"),
+    _list(
+        "runs.list", "/api/runs",
+        trigger="text", status="text", workflow="text", since="since", where="text",
+    ),
     _get("runs.show", "/api/runs/{id}", id="text"),
     _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
     _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),
     _post("runs.approve", "/api/runs/{id}/approve", id="text", approved="flag", comment="text"),
-    _list("dead.list", "/api/dead"),
+    _list("dead.list", "/api/dead", where="text"),
     _post("dead.retry_all", "/api/dead/retry", trigger="text", latest="flag", same="flag"),
     _post("dead.retry", "/api/dead/{id}/retry", id="text", latest="flag", same="flag"),
     _post("dead.drop", "/api/dead/{id}/drop", id="text"),

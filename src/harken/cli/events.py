@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from harken.cli.paging import paged, print_pages
+from harken.cli.paging import filtered, paged, print_pages
 from harken.cli.session import Session, command
 from harken.cli.show import Column, clean, clock, fields, listing, print_json, say, table
 from harken.errors import HarkenError
@@ -69,6 +69,7 @@ def tail_events(session: Session, feed: str, trigger: str, after: int | None) ->
 @click.option(
     "--since", metavar="TIME", help="Only events recorded since: 10m, or a time such as 2026-03-01T10:00:00Z."
 )
+@filtered
 @paged
 def list_events(session: Session, **given: Any) -> None:
     """List recorded events, newest first, with what was decided about each."""

@@ -11,7 +11,7 @@ import click
 from harken.cli.session import Session
 from harken.cli.show import Column, print_json, table
 
-__all__ = ["paged", "print_pages"]
+__all__ = ["filtered", "paged", "print_pages"]
 
 LARGEST_PAGE = 500
 """What one answer of the controller has at most."""
@@ -27,6 +27,12 @@ def paged(function: Any) -> Any:
     ):
         function = option(function)
     return function
+
+
+def filtered(function: Any) -> Any:
+    """The option of a list that can be filtered."""
+    said = "Only rows for which this is true, in CEL over their fields."
+    return click.option("--where", metavar="FILTER", help=said)(function)
 
 
 def print_pages(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from harken.cli.client import ControllerClient, Unreachable, is_alive
-from harken.cli.paging import paged, print_pages
+from harken.cli.paging import filtered, paged, print_pages
 from harken.cli.run_lines import run_line
 from harken.cli.session import Session, command
 from harken.cli.show import Column, fields, indented, print_json, say, table, took
@@ -54,6 +54,7 @@ def runs_command() -> None:
 @click.option("--workflow", help="Only runs of this workflow.")
 @click.option("--since", metavar="TIME", help="Only runs created since: 10m, or a time such as 2026-03-01T10:00:00Z.")
 @click.option("--follow", is_flag=True, help="Then print a line for each run that ends or waits, until Ctrl-C.")
+@filtered
 @paged
 def list_runs(session: Session, follow: bool, **given: Any) -> None:
     """List runs, newest first."""
@@ -198,6 +199,7 @@ def dead_command() -> None:
 
 
 @command(dead_command, "list")
+@filtered
 @paged
 def list_dead(session: Session, **given: Any) -> None:
     """List dead letters: runs whose tries are used up, and events that the store refused."""

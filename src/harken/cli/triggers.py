@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from harken.cli.duration import DURATION
+from harken.cli.paging import filtered
 from harken.cli.session import Session, command
 from harken.cli.show import Column, clock, fields, listing, print_json, say, table
 from harken.errors import Misconfigured
@@ -64,10 +65,17 @@ def triggers_command() -> None:
 
 @command(triggers_command, "list")
 @click.option("--type", "kind", default="", metavar="TYPE", help="Only poll, webhook, schedule, event or ticket.")
-def list_triggers(session: Session, kind: str) -> None:
+@filtered
+def list_triggers(session: Session, kind: str, where: str | None) -> None:
     """List the triggers with their status: new, healthy, degraded, paused, stale or refused."""
-    answer = session.call("triggers.list", type=kind or None)
-    nothing = f"There are no {kind} triggers" if kind else "There are no triggers yet. Try: harken init"
+    answer = session.call("triggers.list", type=kind or None, where=where)
+    nothing = (
+        f"There are no {kind} triggers"
+        if kind
+        else "No trigger is like that."
+        if where
+        else "There are no triggers yet. Try: harken init"
+    )
     listing(session, answer, POLLED if kind == "poll" else COLUMNS, nothing)
     if not session.as_json:
         _print_advice(answer["items"])

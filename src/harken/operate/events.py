@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
 from harken.operate.rows import Plain, event_row, plain
+from harken.operate.where import EVENT_FIELDS, Where, filter_page
 from harken.store import NewRun
 
 __all__ = ["input_for", "list_events", "list_types", "moment_of", "replay", "show", "tail"]
@@ -62,10 +64,19 @@ async def list_events(
     key: str = "",
     since: str = "",
     include: Sequence[str] = ("data",),
+    where: str = "",
     cursor: str = "",
     limit: int = 50,
 ) -> Plain:
-    """Recorded events, newest first; their data only if `include` has `data`."""
+    """Recorded events, newest first; their data only if `include` has `data`. `where` is a filter in CEL."""
+    if where:
+        given = {"feed": feed, "trigger": trigger, "key": key, "since": since}
+        page = await filter_page(
+            partial(list_events, context), Where(where, EVENT_FIELDS), given, ("feed", "key"), cursor, bounded(limit)
+        )
+        for row in () if include else page["items"]:
+            del row["data"]
+        return page
     for name in include:
         if name != "data":
             raise Malformed(f"nothing called {name} can be included", fix="Include data, or nothing")

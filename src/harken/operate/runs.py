@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import get_args
 
 from harken.errors import Misconfigured, NotFound, Refused
@@ -11,6 +12,7 @@ from harken.operate.context import Context
 from harken.operate.events import HEARTBEAT_SECONDS, moment_of
 from harken.operate.paging import MOST, bounded, id_after, to_cursor
 from harken.operate.rows import Plain, dead_row, run_detail, run_row
+from harken.operate.where import DEAD_FIELDS, RUN_FIELDS, Where, filter_page
 from harken.runs import Run, RunState, Workflow
 from harken.suggest import suggest_fix
 
@@ -46,10 +48,17 @@ async def list_runs(
     status: str = "",
     workflow: str = "",
     since: str = "",
+    where: str = "",
     cursor: str = "",
     limit: int = 50,
 ) -> Plain:
-    """Runs, newest first; with `since` only those that were created since that time, or within that duration."""
+    """Runs, newest first; with `since` only those that were created since that time, or within that duration.
+
+    `where` is a filter in CEL."""
+    if where:
+        given = {"trigger": trigger, "status": status, "workflow": workflow, "since": since}
+        known, found_by = Where(where, RUN_FIELDS), ("trigger", "status", "workflow")
+        return await filter_page(partial(list_runs, context), known, given, found_by, cursor, bounded(limit))
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
@@ -138,8 +147,11 @@ async def approve(context: Context, *, id: str, approved: bool = True, comment: 
     return await _after(context, run.id)
 
 
-async def list_dead(context: Context, *, cursor: str = "", limit: int = 50) -> Plain:
+async def list_dead(context: Context, *, where: str = "", cursor: str = "", limit: int = 50) -> Plain:
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
+    if where:
+        known = Where(where, DEAD_FIELDS)
+        return await filter_page(partial(list_dead, context), known, {}, (), cursor, bounded(limit))
     found = await context.store.dead(before=id_after(cursor), limit=bounded(limit))
     return {"items": [dead_row(letter, context.feed_label) for letter in found.items], "next": to_cursor(found.next)}
 

@@ -22,6 +22,7 @@ from harken.operate.rows import Plain, gaps, lag_row, plain, shorten, spans, tri
 from harken.operate.tracker_reads import unread_triggers
 from harken.operate.trigger_rows import find_row, row_view
 from harken.operate.trigger_status import TriggerStatus, Unread, limits, over_reason, reset_command, status_of
+from harken.operate.where import TRIGGER_FIELDS, Where
 from harken.operate.wording import count, schedule_text, stamp
 from harken.store import Backlog, Document
 from harken.store.documents import START_MOVED
@@ -52,7 +53,9 @@ UNOPENED = TriggerStatus(
 )
 
 
-async def list_triggers(context: Context, *, type: str = "", cursor: str = "", limit: int = 0) -> Plain:
+async def list_triggers(
+    context: Context, *, type: str = "", where: str = "", cursor: str = "", limit: int = 0
+) -> Plain:
     """Every trigger that is configured, opened or not, by name; and every workflow, job and file that was refused."""
     states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
     stored = await _stored(context)
@@ -66,7 +69,9 @@ async def list_triggers(context: Context, *, type: str = "", cursor: str = "", l
         if context.loaded
         else []
     )
-    return page_by([row for row in rows if type in ("", row["type"])], cursor, limit)
+    wanted = Where(where, TRIGGER_FIELDS) if where else None
+    chosen = [row for row in rows if type in ("", row["type"]) and (wanted is None or wanted.accepts(row))]
+    return page_by(chosen, cursor, limit)
 
 
 def _refusals(context: Context) -> dict[str, Finding]:
