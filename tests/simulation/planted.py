@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +11,6 @@ import pytest
 
 from harken.backends.sqlite import SqliteStore
 from harken.ingest import poll
-from harken.match import decide
 from harken.match.rules import Rule
 from harken.simulation import sources
 from harken.store import Commit, Committed, Stale
@@ -59,23 +58,17 @@ def acknowledged_before_commit(patch: pytest.MonkeyPatch) -> None:
 def later_than_the_start_line(patch: pytest.MonkeyPatch) -> None:
     """`>` for `>=`: what happens at the very moment of the start line does not count."""
 
+    def made(self: Rule, trigger: Any, state: Any) -> None:
+        whole(self, trigger, state)
+        # times have microseconds: at or after the next one is after this one
+        self.start_line += timedelta(microseconds=1)
+
     def begun_by(self: Rule, moment: datetime, lag: int = 0) -> bool:
-        return moment > self.start_line
+        return moment >= self.start_line
 
-    def decide_all(event: Any, rules: Any, read: Any, spaced: Any, deliver: bool) -> Any:
-        lines = [(rule, rule.start_line) for rule in rules.rules]
-        for rule, line in lines:
-            if event.occurred_at == line:
-                rule.start_line = line.replace(year=line.year + 1)
-        try:
-            return whole(event, rules, read, spaced, deliver)
-        finally:
-            for rule, line in lines:
-                rule.start_line = line
-
-    whole = decide._decide_all
+    whole = Rule.__init__
+    patch.setattr(Rule, "__init__", made)
     patch.setattr(Rule, "begun_by", begun_by)
-    patch.setattr(decide, "_decide_all", decide_all)
 
 
 def page_after_the_time(patch: pytest.MonkeyPatch) -> None:
@@ -99,10 +92,30 @@ def memory_pruned_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(poll, "SWEEP_SECONDS", 600.0)
 
 
+def gathering_keeps_the_last(patch: pytest.MonkeyPatch) -> None:
+    """A run that gathers has only the event that came last."""
+
+    async def commit(self: SqliteStore, given: Commit) -> Committed | Stale:
+        answer = await whole(self, given)
+        if isinstance(answer, Committed):
+            for event, verdicts in zip(answer.event_ids, answer.verdicts, strict=True):
+                for verdict in verdicts:
+                    if verdict.outcome == "gathered":
+                        run = bytes.fromhex(verdict.run_id)
+                        self._database.tx.execute(KEEP_THE_LAST, (run, event))
+        return answer
+
+    whole = SqliteStore.commit
+    patch.setattr(SqliteStore, "commit", commit)
+
+
+KEEP_THE_LAST = "DELETE FROM run_events WHERE run=(SELECT seq FROM runs WHERE id=?) AND event<>?"
+
 BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cursor before commit": cursor_before_commit,
     "acknowledged before commit": acknowledged_before_commit,
     "> for >= at the start line": later_than_the_start_line,
     "> for >= at the border of a page": page_after_the_time,
     "memory pruned early": memory_pruned_early,
+    "gathering keeps only the last": gathering_keeps_the_last,
 }

@@ -83,3 +83,35 @@ def _row(result: CaseResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 4),
         "problems": problems,
     }
+
+
+@command(test_command, "add")
+@click.argument("event", type=int)
+@click.option("--trigger", default="", metavar="NAME", help="Whose verdict it is about, if several have decided.")
+@click.option("--name", default="", metavar="TEXT", help="The name of the case.")
+@click.option("--file", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write it. [default: in tests/]")
+def add_test(session: Session, event: int, trigger: str, name: str, file: str | None) -> None:
+    """Make a test case of a recorded event and its verdict.
+
+    Secrets are removed, and people replaced by stand-ins, as far as the verdict stays the same: it is run before it is
+    written. EVENT is its number, see: harken events list.
+    """
+    from harken.simulation.add_case import add_case
+
+    recorded = session.call("events.show", id=event)
+    added = add_case(session.directory, recorded, trigger=trigger, name=name, file=Path(file) if file else None)
+    if session.as_json:
+        print_json(
+            {
+                "file": added.file,
+                "name": added.name,
+                "trigger": added.trigger,
+                "outcome": added.outcome,
+                "kept": list(added.kept),
+            }
+        )
+        return
+    say(f"{added.file}  written: {added.trigger} must say {added.outcome}")
+    if added.kept:
+        kept = ", ".join(added.kept)
+        say(f"The condition needs these values as they are: {kept}. Look at them before you share the file")

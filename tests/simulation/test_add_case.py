@@ -1,0 +1,154 @@
+"""`harken test add`: a recorded verdict becomes a case that passes, and holds neither secrets nor people."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.cli.root import run
+from harken.simulation.anonymous import Anonymiser
+from harken.simulation.case_runner import run_cases
+from tests.simulation.configuration import write_configuration
+from tests.simulation.recording import record
+
+SECRET = "s3cr3t-of-the-installation-42"
+INCIDENT: dict[str, Any] = {
+    "id": "P1",
+    "title": "Ana Muster called from +49 30 1234567",
+    "urgency": "high",
+    "status": "triggered",
+    "assignee": {"name": "Ana Muster", "email": "ana@company.example"},
+    "body": f"see https://wiki.company.example/x?token={SECRET} and ask @ana",
+    "headers": {"authorization": "Bearer somebody-elses-token"},
+    "count": 3,
+}
+PRIVATE = ("Ana", "ana", "1234567", "company", SECRET, "somebody-elses-token")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DEPLOY_SECRET", SECRET)
+    return write_configuration(tmp_path)
+
+
+def recorded(site: Path, *incidents: dict[str, Any], feed: str = "incidents") -> list[int]:
+    before = datetime.now(UTC) - timedelta(hours=2)
+    return record(site, [(feed, one["id"], one.get("status"), one) for one in incidents], before)
+
+
+def added(site: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run(["--config", str(site), "test", "add", *words, "--json"]) == 0
+    row: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return row
+
+
+def test_a_fired_event_becomes_a_case_without_secrets_and_people(site: Path, capsys: pytest.CaptureFixture[str]):
+    (event,) = recorded(site, INCIDENT)
+
+    row = added(site, capsys, str(event))
+
+    text = (site / row["file"]).read_text("utf-8")
+    assert (row["trigger"], row["outcome"], row["kept"]) == ("page", "fired", [])
+    assert [word for word in PRIVATE if word in text] == []
+    # what the condition reads, and what is of nobody, is as it was
+    assert "urgency: high" in text and "status: triggered" in text and "count: 3" in text
+    summary = run_cases(site)
+    assert [result.passed for result in summary.results] == [True]
+
+
+def test_a_filtered_one_expects_the_clause_that_decided(site: Path, capsys: pytest.CaptureFixture[str]):
+    (event,) = recorded(site, INCIDENT | {"status": "resolved"})
+
+    row = added(site, capsys, str(event), "--name", "what is over pages nobody")
+
+    text = (site / row["file"]).read_text("utf-8")
+    assert "outcome: filtered" in text
+    assert """clause: event.status != "resolved\"""" in text
+    assert "name: what is over pages nobody" in text
+    # a case that holds its verdict fails when the rule changes
+    flow = site / "workflows" / "page.yaml"
+    flow.write_text(flow.read_text("utf-8").replace(' && event.status != "resolved"', ""), "utf-8")
+    assert run_cases(site).failed == 1
+
+
+def test_what_the_condition_needs_of_a_person_is_kept_and_named(site: Path, capsys: pytest.CaptureFixture[str]):
+    flow = site / "workflows" / "page.yaml"
+    condition = 'event.urgency == "high" && event.status != "resolved"'
+    flow.write_text(
+        flow.read_text("utf-8").replace(condition, 'event.assignee.name == "Ana Muster" && event.title != ""'), "utf-8"
+    )
+    (event,) = recorded(site, INCIDENT)
+
+    row = added(site, capsys, str(event))
+
+    text = (site / row["file"]).read_text("utf-8")
+    assert row["kept"] == ["assignee.name"]
+    assert "Ana Muster" in text and "ana@" not in text and "1234567" not in text
+
+
+def test_a_webhook_and_a_digest_too(site: Path, capsys: pytest.CaptureFixture[str]):
+    deploy = recorded(site, {"id": "d1", "by": "x"}, feed="webhook/generic/deploys")
+    orders = recorded(site, {"id": "o1"}, feed="orders")
+
+    assert added(site, capsys, str(deploy[0]))["outcome"] == "fired"
+    assert added(site, capsys, str(orders[0]))["outcome"] == "gathered"
+    assert run_cases(site).failed == 0
+
+
+class TestRefusals:
+    def error(self, site: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+        assert run(["--config", str(site), "test", "add", *words]) == 1
+        return capsys.readouterr().err
+
+    def test_an_event_that_would_be_decided_otherwise_now(self, site: Path, capsys: pytest.CaptureFixture[str]):
+        (event,) = recorded(site, INCIDENT)
+        flow = site / "workflows" / "page.yaml"
+        flow.write_text(flow.read_text("utf-8").replace('"high"', '"low"'), "utf-8")
+
+        said = self.error(site, capsys, str(event))
+
+        assert f"event {event} was fired for page, and would now be filtered" in said
+        assert not (site / "tests").exists()
+
+    def test_a_file_that_is_there_is_not_overwritten(self, site: Path, capsys: pytest.CaptureFixture[str]):
+        (event,) = recorded(site, INCIDENT)
+        added(site, capsys, str(event))
+
+        assert "is there already" in self.error(site, capsys, str(event))
+
+    def test_another_trigger_and_another_event(self, site: Path, capsys: pytest.CaptureFixture[str]):
+        (event,) = recorded(site, INCIDENT)
+
+        assert "has no verdict of pge" in self.error(site, capsys, str(event), "--trigger", "pge")
+        assert "there is no event 999" in self.error(site, capsys, "999")
+
+
+def test_the_same_value_has_the_same_stand_in_everywhere():
+    anonymiser = Anonymiser([SECRET])
+    data = {
+        "user": "ana",
+        "author": {"name": "ana"},
+        "text": f"{SECRET} of ana",
+        "password": "x",
+        "n": None,
+        "ok": True,
+    }
+
+    assert anonymiser.data(data) == {
+        "user": "person-1",
+        "author": {"name": "person-1"},
+        "text": "text-1",
+        "password": "***",
+        "n": None,
+        "ok": True,
+    }
+    assert anonymiser.text("ana@company.example") == anonymiser.text("ana@company.example") == "person-2@example.com"
+    assert anonymiser.data({"at": "2026-03-01T10:00:00Z", "kind": "disk_full"}) == {
+        "at": "2026-03-01T10:00:00Z",
+        "kind": "disk_full",
+    }
+    assert anonymiser.data({"note": f"{SECRET} is it"}, keep=[("note",)]) == {"note": "*** is it"}
