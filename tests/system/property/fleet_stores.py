@@ -82,7 +82,7 @@ class PostgresHome:
         self._hand = await self._server.connect("postgres")
         if not await self._hand.fetchval("SELECT count(*) FROM pg_database WHERE datname=$1", TEMPLATE):
             await self._hand.execute(f"CREATE DATABASE {TEMPLATE}")
-            store = PostgresStore.at(self._server.url(TEMPLATE))
+            store = PostgresStore.at(self._server.url(TEMPLATE), settings=PATIENT)
             await store.connect()
             await store.close()
         await self._insist(f"CREATE DATABASE {self._name} TEMPLATE {TEMPLATE}")
