@@ -18,6 +18,7 @@ from harken.errors import CursorExpired
 __all__ = [
     "Difference",
     "Folder",
+    "FolderBuilder",
     "Manifest",
     "apply",
     "as_folder",
@@ -37,6 +38,30 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     names: bytes
     stamps: bytes
+
+
+class FolderBuilder:
+    """Packs entries of a folder as they come. In order, as services list them, each takes no more than its bytes."""
+
+    def __init__(self) -> None:
+        self._names = bytearray()
+        self._stamps = bytearray()
+        self._last = b""
+        self._is_sorted = True
+
+    def add(self, name: bytes, stamp: bytes) -> None:
+        """Add an entry. All stamps have the same width; the last one of a name counts."""
+        if self._stamps:
+            self._is_sorted = self._is_sorted and name > self._last
+            self._names += b"\0"
+        self._names += name
+        self._stamps += stamp
+        self._last = name
+
+    def build(self) -> Folder:
+        """Return the folder with what was added so far, at least one entry."""
+        found = Folder(bytes(self._names), bytes(self._stamps))
+        return found if self._is_sorted else as_folder(entries_of(found))
 
 
 Manifest = Mapping[bytes, Folder]

@@ -21,7 +21,7 @@ from harken.event import Event
 from harken.kit.cursor import dump_cursor, load_cursor
 from harken.kit.digest import digest_of
 from harken.kit.globs import Globs, glob_regex
-from harken.kit.manifest import Difference, Manifest, apply, as_folder, differences, dump, load
+from harken.kit.manifest import Difference, Folder, FolderBuilder, Manifest, apply, differences, dump, load
 from harken.kit.models import QueryModel
 from harken.source import Batch, Cursor, Host
 
@@ -105,10 +105,14 @@ class _Listing:
         self.began = self.touched_at = began
         self.next = ""
         self.count = 0
-        self.folders: dict[bytes, dict[bytes, bytes]] = {}
+        self.folders: dict[bytes, FolderBuilder] = {}
 
     def manifest(self) -> Manifest:
-        return {folder: as_folder(entries) for folder, entries in self.folders.items()}
+        """What was listed. Each folder is let go of once it is packed, so that no more than one is there twice."""
+        found: dict[bytes, Folder] = {}
+        for path in list(self.folders):
+            found[path] = self.folders.pop(path).build()
+        return found
 
 
 class BucketListing:
@@ -191,8 +195,8 @@ class BucketListing:
             return
         # a slash before each key keeps /a and a apart: the manifest knows names in folders
         folder, _, name = (b"/" + key).rpartition(b"/")
-        entries = listing.folders.setdefault(folder, {})
-        entries[name] = STAMP.pack(listed.size, int(listed.modified_at * 1000), listed.version)
+        entries = listing.folders.get(folder) or listing.folders.setdefault(folder, FolderBuilder())
+        entries.add(name, STAMP.pack(listed.size, int(listed.modified_at * 1000), listed.version))
         listing.count += 1
         if listing.count > self._query.max_objects:
             self._listing = None

@@ -19,8 +19,9 @@ from yarl import URL
 
 from harken.errors import Garbled, NeedsAttention
 from harken.http import Reply, raise_for
-from harken.kit import AccountModel, configure_hint
+from harken.kit import configure_hint
 from harken.kit.account_fields import check_word, split_server_address
+from harken.kit.aws_keys import ROLE_ENVIRONMENT, AwsRoleAccount, current_key, key_fields
 from harken.kit.object_listing import VERSION_BYTES, BucketListing, BucketQuery, ListedObject, ListedPage
 from harken.source import Host, Plugin
 
@@ -36,7 +37,7 @@ _REGION = re.compile(r"[a-z0-9-]{1,40}")
 _DIGEST = b"\xff\xff"
 
 
-class S3Account(AccountModel):
+class S3Account(AwsRoleAccount):
     """How to sign requests. Without keys they are not signed, which is enough for public buckets."""
 
     access_key_id: str = Field("", description="access key; it needs s3:ListBucket and nothing else")
@@ -61,6 +62,8 @@ class S3Account(AccountModel):
     def _has_both(self) -> S3Account:
         if bool(self.access_key_id) != bool(self.secret_access_key.get_secret_value()):
             raise ValueError("access_key_id and secret_access_key belong together")
+        if bool(self.role_arn) != bool(self.token_file):
+            raise ValueError("role_arn and token_file belong together")
         return self
 
 
@@ -113,6 +116,9 @@ def _signing_key(account: S3Account, day: str) -> bytes:
 
 async def list_page(query: S3Query, account: S3Account, host: Host, token: str, *, keys: int = PAGE_KEYS) -> ListedPage:
     """List the objects after a token, or the first ones."""
+    if not account.access_key_id:
+        key = await current_key(account, account.region, "", host)
+        account = account.model_copy(update=key_fields(key))
     url = bucket_url(account, query.bucket)
     params = {"list-type": "2", "encoding-type": "url", "max-keys": str(keys), "prefix": query.prefix}
     if token:
@@ -210,5 +216,6 @@ plugin = Plugin(
         "AWS_SESSION_TOKEN": "session_token",
         "AWS_REGION": "region",
         "AWS_ENDPOINT_URL_S3": "endpoint",
+        **ROLE_ENVIRONMENT,
     },
 )

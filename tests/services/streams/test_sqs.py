@@ -242,6 +242,18 @@ async def test_a_queue_can_be_named_by_its_address(broker: SqsBroker) -> None:
     assert event.key is not None and event.key.startswith(f"{broker.name}@")
 
 
+async def test_a_queue_is_read_with_the_key_of_a_profile_or_of_a_role(broker: SqsBroker, tmp_path: Path) -> None:
+    credentials, token = tmp_path / "credentials", tmp_path / "token"
+    credentials.write_text("[work]\naws_access_key_id = test\naws_secret_access_key = test\n")
+    token.write_text("a token of the cluster")
+    role = {"role_arn": "arn:aws:iam::123456789012:role/reader", "token_file": str(token)}
+    for number, fields in enumerate([{"profile": "work", "credentials_file": str(credentials)}, role]):
+        await broker.publish([b'{"n": %d}' % number])
+        account = AwsAccount.model_validate({"region": REGION, "endpoint": broker.server.url, **fields})
+        source = SqsStream(SqsQuery(queue=broker.name, wait_seconds=1), account, broker.host())
+        assert numbers_in(await read(source, 1)) == [number]
+
+
 async def test_a_small_batch_takes_no_more_than_it_may(broker: SqsBroker) -> None:
     await broker.publish([json.dumps({"n": number}).encode() for number in range(30)])
     assert await broker.left() == 30

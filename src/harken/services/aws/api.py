@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from yarl import URL
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.kit import AccountModel
 from harken.kit.account_fields import check_word, split_server_address
+from harken.kit.aws_keys import ROLE_ENVIRONMENT, AwsRoleAccount, current_key, key_fields
 from harken.kit.fields import text_of
 from harken.services.aws.signature import Credential, sign
 from harken.source import Host
@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "AWS_DEFAULT_REGION": "region",
     "AWS_REGION": "region",
     "AWS_ENDPOINT_URL": "endpoint",
+    **ROLE_ENVIRONMENT,
 }
 """As Amazon's own tools read them."""
 
@@ -55,11 +56,11 @@ _WRONG_SECRET = frozenset({"SignatureDoesNotMatch", "InvalidSignatureException",
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 
 
-class AwsAccount(AccountModel):
-    """The key of a user or role, and the region of its queues and topics."""
+class AwsAccount(AwsRoleAccount):
+    """The key of a user or role, or where it comes from, and the region of its queues and topics."""
 
-    access_key_id: str = Field(description="id of the access key, such as AKIAIOSFODNN7EXAMPLE")
-    secret_access_key: SecretStr = Field(description="secret of this key")
+    access_key_id: str = Field("", description="id of the access key, such as AKIAIOSFODNN7EXAMPLE")
+    secret_access_key: SecretStr = Field(SecretStr(""), description="secret of this key")
     session_token: SecretStr | None = Field(None, description="comes with temporary keys (optional)")
     region: str = Field(pattern=r"^[a-z0-9-]{1,40}$", description="such as eu-central-1")
     endpoint: str = Field("", description="address of a server to use instead of Amazon's (optional)")
@@ -67,12 +68,12 @@ class AwsAccount(AccountModel):
     @field_validator("access_key_id")
     @classmethod
     def _key(cls, value: str) -> str:
-        return check_word(value, "the id of an access key")
+        return check_word(value, "the id of an access key") if value else ""
 
     @field_validator("secret_access_key")
     @classmethod
     def _secret(cls, value: SecretStr) -> SecretStr:
-        return _secret_word(value)
+        return _secret_word(value) if value.get_secret_value() else value
 
     @field_validator("session_token")
     @classmethod
@@ -85,6 +86,16 @@ class AwsAccount(AccountModel):
         if value:
             split_server_address(value, "an address, such as http://127.0.0.1:4566")
         return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _signs_in(self) -> AwsAccount:
+        if bool(self.access_key_id) != bool(self.secret_access_key.get_secret_value()):
+            raise ValueError("access_key_id and secret_access_key belong together")
+        if bool(self.role_arn) != bool(self.token_file):
+            raise ValueError("role_arn and token_file belong together")
+        if not (self.access_key_id or self.profile or self.role_arn):
+            raise ValueError("needs access_key_id and secret_access_key, a profile, or role_arn and token_file")
+        return self
 
     @property
     def credential(self) -> Credential:
@@ -139,8 +150,16 @@ class Aws:
             raise self._refusal(reply, _code(reply), action, about)
         return reply.body
 
-    async def _send(self, headers: Mapping[str, str], body: bytes, wait: float) -> Reply:
+    async def _signing(self) -> AwsAccount:
+        """The account with the key that is valid now; one that is written down comes first."""
         account = self._account
+        if account.access_key_id:
+            return account
+        key = await current_key(account, account.region, account.endpoint, self._host)
+        return account.model_copy(update=key_fields(key))
+
+    async def _send(self, headers: Mapping[str, str], body: bytes, wait: float) -> Reply:
+        account = await self._signing()
         signed = sign(
             account.credential, account.region, self._service, self._url, headers, body, self._host.clock.now()
         )
