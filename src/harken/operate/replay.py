@@ -25,7 +25,7 @@ from harken.operate.past_events import event_of
 from harken.operate.rows import Plain, title_of
 from harken.store import Intent, NewRun
 
-__all__ = ["decide_replay", "replay_range"]
+__all__ = ["decide_replay", "replay_range", "start_replay"]
 
 MOST = 10_000
 SHOWN = 100
@@ -68,7 +68,7 @@ async def replay_range(
             if isinstance(decided, Intent):
                 earlier = next((v.run_id for v in event.verdicts if v.trigger == name), "")
                 row = {"event": event.id, "key": event.key, "title": title_of(event.data), "trigger": name}
-                run_id = "" if dry else await _start(context, event, definition, decided, replay, earlier)
+                run_id = "" if dry else await start_replay(context, event, definition, decided, replay, earlier)
                 started.append(row | {"id": run_id, "replay_of": earlier})
     if not dry and started:
         context.nudge()
@@ -94,7 +94,16 @@ def decide_replay(
     return entry.decisions[0] if entry.decisions else None
 
 
-async def _start(context: Context, event: Recorded, trigger: Trigger, intent: Intent, replay: str, earlier: str) -> str:
+async def start_replay(
+    context: Context,
+    event: Recorded,
+    trigger: Trigger,
+    intent: Intent,
+    replay: str,
+    earlier: str,
+    due: datetime | None = None,
+) -> str:
+    """Start the run of a replayed event; the same replay and event give the same run."""
     workflow = str(event.data.get("pipeline", "")) if trigger.routes else trigger.workflow
     named = hashlib.sha256(f"{replay}\0{event.id}".encode()).hexdigest()[:32]
     return await context.store.start(
@@ -106,6 +115,7 @@ async def _start(context: Context, event: Recorded, trigger: Trigger, intent: In
             input=intent.input,
             event_ids=(event.id,),
             replay_of=earlier,
+            due_at=due,
             max_attempts=trigger.max_attempts,
             watched=bool(trigger.routes),
         )

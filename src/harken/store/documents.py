@@ -14,6 +14,7 @@ __all__ = [
     "KEYS",
     "NEWS",
     "NOT_COPIED",
+    "PLAN",
     "RATE_LIMIT",
     "REPLICA",
     "REQUEST",
@@ -61,6 +62,9 @@ TRIGGER_LOG, CHANGES = "trigger_log", "changes"
 
 REQUEST = "request"
 """A request with an Idempotency-Key, by a digest of the key: what it asked, and its answer once it has one."""
+
+PLAN = "plan"
+"""A bulk action with the ids that it is for, by its id."""
 
 TICKET = "ticket"
 """What was last written on a ticket that has had a run, by tracker and ticket."""

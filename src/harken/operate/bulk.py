@@ -1,0 +1,209 @@
+"""Bulk actions by plan: first the exact ids with samples, then this plan and nothing else.
+
+A filter that is read again at the moment of the act may mean something else by then, and one that got lost would mean
+everything. A plan has its ids, expires after an hour, and is executed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from harken.errors import HarkenError, Malformed, Misconfigured, NotFound, Refused
+from harken.event import Verdict
+from harken.operate import events, runs
+from harken.operate.backtest import rules_of
+from harken.operate.context import Context
+from harken.operate.replay import decide_replay, start_replay
+from harken.operate.rows import Plain, plain
+from harken.runs import OPEN
+from harken.store import Document
+from harken.store.documents import PLAN
+from harken.suggest import suggest_fix
+
+__all__ = ["ACTIONS", "execute", "make_plan", "show", "undo"]
+
+ACTIONS = ("retry", "cancel", "drop", "replay")
+MOST = 10_000
+SAMPLES = 5
+EXPIRES = timedelta(hours=1)
+KEPT = timedelta(days=1)
+UNDO_SECONDS = 60.0
+PAGE = 500
+RETRIED = frozenset({"failed", "dead", "cancelled"})
+LISTS = {"retry": runs.list_runs, "cancel": runs.list_runs, "drop": runs.list_dead, "replay": events.list_events}
+
+
+async def make_plan(context: Context, *, action: str, where: str, trigger: str = "", since: str = "") -> Plain:
+    """Choose what to retry, cancel, drop or replay, and keep its ids as a plan. Nothing is done yet.
+
+    `where` is a filter in CEL. A replay names its trigger."""
+    if action not in ACTIONS:
+        raise Malformed(f"nothing is called {action} in bulk", fix=suggest_fix(action, ACTIONS))
+    if not where.strip():
+        raise Malformed("a plan needs a filter", fix="Say which: --where 'status == \"failed\"'")
+    if (action == "replay") != bool(trigger):
+        raise Misconfigured("a replay, and only a replay, names its trigger", fix="Use --trigger NAME with replay")
+    if trigger:
+        await rules_of(context, trigger)
+    rows = await _choose(context, action, where, since)
+    now = context.clock.now()
+    await _forget_old(context, now)
+    id = uuid4().hex[:12]
+    value = {
+        "action": action,
+        "where": where,
+        "trigger": trigger,
+        "since": since,
+        "ids": [row["id"] for row in rows],
+        "samples": [_sample(row) for row in rows[:SAMPLES]],
+        "created_at": plain(now),
+        "expires_at": plain(now + EXPIRES),
+        "state": "planned",
+        "done": [],
+        "refused": [],
+        "started": [],
+    }
+    await context.store.put(PLAN, id, value, expect=0)
+    return _row(id, value)
+
+
+async def show(context: Context, *, id: str) -> Plain:
+    """A plan: what it will do or did, to how many, with samples and all ids."""
+    return _row(id, (await _plan(context, id)).value)
+
+
+async def execute(context: Context, *, id: str) -> Plain:
+    """Do what the plan says, to the ids that it has. It is done once; what has changed since is refused."""
+    document = await _plan(context, id)
+    value = dict(document.value)
+    now = context.clock.now()
+    if value["state"] != "planned":
+        raise Refused(f"plan {id} is {value['state']} already", fix="Make another: harken bulk plan")
+    if now >= datetime.fromisoformat(value["expires_at"]):
+        raise Refused(f"plan {id} has expired", fix="Make another: harken bulk plan")
+    value["state"] = "executed"
+    taken = await context.store.put(PLAN, id, value, expect=document.revision)
+    if taken is None:
+        raise Refused(f"plan {id} is being executed by somebody else", fix=f"See: harken bulk show {id}")
+    done: list[Any] = []
+    refused: list[Plain] = []
+    started: list[str] = []
+    for one in value["ids"]:
+        try:
+            started += await _act(context, id, value, one, now)
+            done.append(one)
+        except HarkenError as error:
+            refused.append({"id": one, "reason": error.message, "fix": error.fix})
+    value |= {"done": done, "refused": refused, "started": started, "executed_at": plain(now)}
+    await context.store.put(PLAN, id, value, expect=taken.revision)
+    context.nudge()
+    return _row(id, value)
+
+
+async def undo(context: Context, *, id: str) -> Plain:
+    """Cancel the runs of a replay that have not begun; they wait a minute before they do."""
+    document = await _plan(context, id)
+    value = dict(document.value)
+    if value["state"] != "executed" or value["action"] != "replay":
+        fix = "Only a replay that was executed can be undone, before its runs begin"
+        raise Refused(f"plan {id} is a {value['action']}, and {value['state']}", fix=fix)
+    cancelled = [run for run in value["started"] if await _cancel_unbegun(context, run)]
+    value |= {"state": "undone", "cancelled": cancelled}
+    await context.store.put(PLAN, id, value, expect=document.revision)
+    return _row(id, value)
+
+
+async def _cancel_unbegun(context: Context, id: str) -> bool:
+    run = await context.store.run(id)
+    return run is not None and run.started_at is None and await context.store.cancel(id, "undone by hand")
+
+
+async def _choose(context: Context, action: str, where: str, since: str) -> list[Plain]:
+    """The rows that the filter accepts, of all pages, oldest first."""
+    given: dict[str, Any] = {"where": where}
+    if since and action != "drop":
+        given["since"] = since
+    elif since:
+        raise Malformed("dead letters are not chosen by since", fix='Use the filter: at > "2026-03-01"')
+    rows: list[Plain] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await LISTS[action](context, **given, cursor=cursor, limit=PAGE)
+        rows += [row for row in page["items"] if _can(action, row)]
+        cursor = page["next"]
+        if len(rows) > MOST:
+            raise Refused(f"that is more than {MOST} at once", fix="Narrow the filter")
+    return rows[::-1]
+
+
+def _can(action: str, row: Mapping[str, Any]) -> bool:
+    if action == "retry":
+        return row["status"] in RETRIED
+    return action != "cancel" or row["status"] in OPEN
+
+
+async def _act(context: Context, plan: str, value: Mapping[str, Any], one: Any, now: datetime) -> list[str]:
+    """Do it to one of them. Return the ids of runs that were started."""
+    action = value["action"]
+    if action == "retry":
+        await runs.retry(context, id=one)
+    elif action == "cancel":
+        await runs.cancel(context, id=one)
+    elif action == "drop":
+        await runs.drop_dead_letter(context, id=one)
+    else:
+        return [await _replay(context, plan, value["trigger"], int(one), now)]
+    return []
+
+
+async def _replay(context: Context, plan: str, name: str, event_id: int, now: datetime) -> str:
+    event = await context.store.event(event_id)
+    trigger, state, feed = await rules_of(context, name)
+    if event is None or event.feed != feed.name:
+        raise NotFound(f"event {event_id} is not stored, or not of a feed that {name} listens to")
+    decided = decide_replay(event, trigger, state, feed, now)
+    if decided is None or isinstance(decided, Verdict):
+        reason = decided.reason if decided is not None else "it is of another type"
+        raise Refused(f"{name} does not want event {event_id}: {reason}")
+    earlier = next((verdict.run_id for verdict in event.verdicts if verdict.trigger == name), "")
+    due = now + timedelta(seconds=UNDO_SECONDS)
+    return await start_replay(context, event, trigger, decided, plan, earlier, due)
+
+
+async def _plan(context: Context, id: str) -> Document:
+    found = await context.store.get(PLAN, id)
+    if found is None:
+        raise NotFound(f"there is no plan {id}", fix="Make one: harken bulk plan")
+    return found
+
+
+async def _forget_old(context: Context, now: datetime) -> None:
+    for document in await context.store.documents(PLAN):
+        if datetime.fromisoformat(document.value["created_at"]) + KEPT < now:
+            await context.store.delete(PLAN, document.name)
+
+
+def _sample(row: Mapping[str, Any]) -> Plain:
+    return {name: row[name] for name in ("id", "trigger", "key", "title", "status", "reason", "error") if name in row}
+
+
+def _row(id: str, value: Mapping[str, Any]) -> Plain:
+    return {
+        "id": id,
+        "action": value["action"],
+        "where": value["where"],
+        "trigger": value["trigger"],
+        "state": value["state"],
+        "count": len(value["ids"]),
+        "samples": value["samples"],
+        "ids": value["ids"],
+        "created_at": value["created_at"],
+        "expires_at": value["expires_at"],
+        "done": len(value["done"]),
+        "refused": value["refused"],
+        "started": value["started"],
+        "cancelled": len(value.get("cancelled", ())),
+    }

@@ -1,0 +1,117 @@
+"""Bulk actions have a plan with exact ids; it is executed once, and what it does not name stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harken.errors import HarkenError, Refused
+from harken.runs import Dead, Failed
+from harken.store import Settlement
+from tests.operate.operator_world import Office
+
+
+async def fails(office: Office, *names: str, outcome: Any = None) -> None:
+    for name in names:
+        await office.fires(name)
+    for one in await office.store.claim("w", 50, 60):
+        ended = outcome or Failed(error=f"no {one.events[0].key}")
+        await office.store.settle([Settlement(id=one.id, token=one.token, outcome=ended)])
+
+
+async def statuses(office: Office) -> dict[str, str]:
+    rows = (await office.ask("runs.list", trigger="oncall"))["items"]
+    return {row["event_keys"][0]: row["status"] for row in rows}
+
+
+async def test_a_plan_has_the_exact_ids_and_does_nothing_yet(office: Office) -> None:
+    await fails(office, "A", "B", "C")
+    plan = await office.ask("bulk.plan", action="retry", where='error.contains("B") || error.contains("C")')
+    assert (plan["count"], plan["state"], len(plan["ids"])) == (2, "planned", 2)
+    assert [sample["error"] for sample in plan["samples"]] == ["no B", "no C"]
+    assert await statuses(office) == {"A": "failed", "B": "failed", "C": "failed"}
+
+
+async def test_executing_it_touches_only_what_it_names(office: Office) -> None:
+    await fails(office, "A", "B")
+    plan = await office.ask("bulk.plan", action="retry", where='status == "failed"')
+    await fails(office, "C")
+    done = await office.ask("bulk.execute", id=plan["id"])
+    assert (done["state"], done["done"], done["refused"]) == ("executed", 2, [])
+    assert await statuses(office) == {"A": "ready", "B": "ready", "C": "failed"}
+
+
+async def test_a_plan_is_executed_once_and_expires(office: Office) -> None:
+    await fails(office, "A")
+    plan = await office.ask("bulk.plan", action="retry", where='status == "failed"')
+    await office.ask("bulk.execute", id=plan["id"])
+    with pytest.raises(Refused, match="executed already"):
+        await office.ask("bulk.execute", id=plan["id"])
+    late = await office.ask("bulk.plan", action="cancel", where='status == "ready"')
+    office.clock.advance(3601)
+    with pytest.raises(Refused, match="expired"):
+        await office.ask("bulk.execute", id=late["id"])
+
+
+async def test_what_changed_since_the_plan_is_refused_and_named(office: Office) -> None:
+    await fails(office, "A", "B")
+    plan = await office.ask("bulk.plan", action="retry", where='status == "failed"')
+    await office.ask("runs.retry", id=plan["ids"][0])
+    done = await office.ask("bulk.execute", id=plan["id"])
+    assert (done["done"], [one["id"] for one in done["refused"]]) == (1, plan["ids"][:1])
+
+
+async def test_runs_are_cancelled_and_dead_letters_dropped(office: Office) -> None:
+    await fails(office, "A", outcome=Dead(error="gone"))
+    await office.fires("B")
+    dropped = await office.ask("bulk.plan", action="drop", where='trigger == "oncall"')
+    cancelled = await office.ask("bulk.plan", action="cancel", where='trigger == "oncall"')
+    assert (dropped["count"], cancelled["count"]) == (1, 1)
+    await office.ask("bulk.execute", id=dropped["id"])
+    await office.ask("bulk.execute", id=cancelled["id"])
+    assert await statuses(office) == {"A": "cancelled", "B": "cancelled"}
+
+
+async def test_a_replay_waits_a_minute_and_can_be_undone(office: Office) -> None:
+    await office.fires("A")
+    await office.shows(office.incident("B", urgency="low"))
+    plan = await office.ask("bulk.plan", action="replay", where='type == "json.item"', trigger="oncall")
+    done = await office.ask("bulk.execute", id=plan["id"])
+    assert (done["done"], len(done["started"]), len(done["refused"])) == (1, 1, 1)
+    undone = await office.ask("bulk.undo", id=plan["id"])
+    assert (undone["state"], undone["cancelled"]) == ("undone", 1)
+    assert (await office.ask("runs.show", id=done["started"][0]))["status"] == "cancelled"
+
+
+async def test_a_replay_that_has_begun_is_not_undone(office: Office) -> None:
+    await office.fires("A")
+    plan = await office.ask("bulk.plan", action="replay", where="true", trigger="oncall")
+    done = await office.ask("bulk.execute", id=plan["id"])
+    office.clock.advance(61)
+    await office.store.claim("w", 10, 60)
+    assert (await office.ask("bulk.undo", id=plan["id"]))["cancelled"] == 0
+    assert (await office.ask("runs.show", id=done["started"][0]))["status"] == "running"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"action": "retry", "where": ""},
+        {"action": "retry", "where": "  "},
+        {"action": "retry", "where": "stats == 'failed'"},
+        {"action": "retri", "where": "true"},
+        {"action": "replay", "where": "true"},
+        {"action": "cancel", "where": "true", "trigger": "oncall"},
+        {"action": "drop", "where": "true", "since": "1h"},
+        {"action": "replay", "where": "true", "trigger": "uncall"},
+    ],
+)
+async def test_a_filter_that_got_lost_is_an_error(office: Office, asked: dict[str, str]) -> None:
+    with pytest.raises(HarkenError):
+        await office.ask("bulk.plan", **asked)
+
+
+async def test_an_unknown_plan_is_refused(office: Office) -> None:
+    with pytest.raises(HarkenError, match="there is no plan"):
+        await office.ask("bulk.execute", id="0123")
