@@ -284,3 +284,17 @@ async def test_the_secret_of_a_token_is_in_no_answer_that_is_kept(house: House) 
     kept = await house.served.office.store.documents("request")
     assert made.status == 201
     assert kept == []
+
+
+async def test_an_owner_uses_no_secret_but_those_that_their_trigger_brought(house: House) -> None:
+    office = house.served.office
+    loaded = office.operator.loaded
+    assert loaded is not None
+    office.operator.loaded = replace(loaded, rows={"anas": "row-7"})
+    steps = {"steps": [{"id": "s", "action": "http", "url": "https://ana.example/${secret:OPS}"}]}
+    created = await house.call("triggers.create", "ana-operator", name="new", provider="cron", workflow=steps)
+    edited = await house.call("triggers.edit", "ana-operator", name="anas", config={"a": ["${ secret:OPS}"]})
+    for reply in (created, edited):
+        assert (reply.status, reply.json()["detail"]) == (403, "this token may not use the secret OPS")
+    own = await house.call("triggers.edit", "ana-operator", name="anas", config={"a": "${secret:trigger-row-7-x}"})
+    assert own.status != 403

@@ -12,7 +12,7 @@ from harken.event import Event
 from harken.operate.forget import is_about
 from harken.runs import Finished, StepRecord
 from harken.store import NewRun, Settlement
-from harken.store.documents import TICKET
+from harken.store.documents import REQUEST, TICKET, TRIGGER_ROW
 from tests.operate.operator_world import POLLED, Office
 
 ANA = "ana@example.com"
@@ -82,6 +82,15 @@ async def test_what_was_forgotten_is_not_new_again(office: Office) -> None:
     await office.ask("events.forget", subject=ANA, yes=True)
     shown = await office.shows(mail(office, ANA))
     assert shown.event_ids == []
+
+
+async def test_answers_that_were_kept_go_and_configuration_is_named(office: Office) -> None:
+    body = msgspec.json.encode({"note": f"hello\n{ANA}"}).decode()
+    await office.store.put(REQUEST, "r1", {"asked": "x", "status": 200, "body": body})
+    await office.store.put(TRIGGER_ROW, "t1", {"name": "letters", "config": {"from": ANA}})
+    answer = await office.ask("events.forget", subject=ANA, yes=True)
+    assert await office.store.get(REQUEST, "r1") is None
+    assert answer["left"] == ["the configuration of letters: change it, or delete the trigger"]
 
 
 async def test_the_audit_has_a_mark_in_place_of_the_person(office: Office) -> None:

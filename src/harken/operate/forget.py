@@ -16,7 +16,7 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain
 from harken.runs import FINAL, Run
 from harken.store import Erased
-from harken.store.documents import ALERT, RUN_ALERT, STALE_REPORT, TICKET
+from harken.store.documents import ALERT, REQUEST, RUN_ALERT, STALE_REPORT, TICKET, TRIGGER_ROW
 
 __all__ = ["forget", "is_about"]
 
@@ -65,7 +65,7 @@ async def forget(context: Context, *, subject: str, yes: bool = False) -> Plain:
     carries = is_about(subject)
     events = [event.id async for event in _events(context) if _is_theirs(event, carries)]
     runs = [run async for run in _runs(context, frozenset(events), carries)]
-    notes = [(kind, name) for kind in NOTES for name in await _notes(context, kind, carries)]
+    notes = [(kind, name) for kind in (*NOTES, REQUEST) for name in await _notes(context, kind, carries)]
     answer: Plain = {
         "subject": mark_of(subject),
         "forgotten": yes,
@@ -83,7 +83,11 @@ async def forget(context: Context, *, subject: str, yes: bool = False) -> Plain:
             await context.store.cancel(run.id, "its data was forgotten")
     erased = await _erase(context, events, [run.id for run in runs], carries)
     for kind, name in notes:
-        await _redact(context, kind, name, subject)
+        if kind == REQUEST:
+            # an answer that is kept for whoever asks twice
+            await context.store.delete(kind, name)
+        else:
+            await _redact(context, kind, name, subject)
     context.nudge()
     left = await _left(context, erased, len(events), len(runs), carries)
     return answer | {"events": erased.events, "runs": erased.runs, "letters": erased.letters, "left": left}
@@ -126,7 +130,13 @@ def _run_carries(run: Run, carries: Callable[[Any], bool]) -> bool:
 
 
 async def _notes(context: Context, kind: str, carries: Callable[[Any], bool]) -> list[str]:
-    return [one.name for one in await context.store.documents(kind) if carries([one.name, one.value])]
+    found = await context.store.documents(kind)
+    return [one.name for one in found if carries([one.name, _unquoted(one.value) if kind == REQUEST else one.value])]
+
+
+def _unquoted(request: Any) -> str:
+    """The answer of a request, which is kept as the text of its JSON."""
+    return _ESCAPED.sub(" ", str(request.get("body", "")))
 
 
 async def _erase(
@@ -181,6 +191,9 @@ async def _left(context: Context, erased: Erased, events: int, runs: int, carrie
     feeds = [state.name for state in await context.store.feeds() if carries(state.cursor)]
     if feeds:
         left.append(f"the cursors of {', '.join(map(context.feed_label, feeds))}, which name what was read last")
+    rows = [str(one.value["name"]) for one in await context.store.documents(TRIGGER_ROW) if carries(one.value)]
+    if rows:
+        left.append(f"the configuration of {', '.join(rows)}: change it, or delete the trigger")
     entries = await _audit_entries(context, carries)
     if entries:
         left.append(f"{entries} entries of the audit log, for as long as retention.audit keeps them")

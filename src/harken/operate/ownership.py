@@ -5,7 +5,8 @@ Triggers that files define belong to the operator. They are seen, and their work
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harken.errors import Forbidden, NotFound
@@ -13,11 +14,12 @@ from harken.event import Recorded
 from harken.operate.context import Context
 from harken.operate.permissions import Permission
 from harken.operate.principal import Principal
-from harken.operate.rows import Plain
+from harken.operate.rows import Plain, own_secrets
 from harken.runs import Run
 
 __all__ = ["Ownership", "whose"]
 
+_SECRET = re.compile(r"\$\{\s*secret\s*:([^}]*)", re.IGNORECASE)
 OPERATORS = "operator"
 """Whose the things are that no owner made."""
 
@@ -45,6 +47,7 @@ class Ownership:
         name = given.get(permission.param)
         if permission.thing in ("trigger", "new"):
             self._admit_target(given.get("workflow"))
+            self._admit_secrets(str(name or ""), given)
         if permission.thing == "new":
             self._admit_new(str(name or ""))
         elif permission.thing == "trigger":
@@ -152,6 +155,16 @@ class Ownership:
         if not self._is_named(name):
             raise Forbidden(f"this token is for other triggers than {name}")
 
+    def _admit_secrets(self, name: str, given: Mapping[str, Any]) -> None:
+        """A row of an owner uses no secrets but its own: its steps could send others to anybody."""
+        loaded = self._context.loaded
+        row = loaded.rows.get(self._name_of(name), "") if loaded is not None else ""
+        for found in _references(given):
+            if not row or not found.startswith(own_secrets(row)):
+                raise Forbidden(
+                    f"this token may not use the secret {found}", fix="Give the value itself; it is kept as a secret"
+                )
+
     def _admit_target(self, workflow: Any) -> None:
         """A trigger may start a workflow of its own, or one that its owner may start."""
         if isinstance(workflow, str) and not self.sees_workflow(workflow):
@@ -195,6 +208,19 @@ class Ownership:
             raise NotFound(f"there is no run {id}")
         if permission.changes and run.trigger and not self.owns(run.trigger):
             raise Forbidden(f"run {run.id} is one of the operator's; it is only shared with you")
+
+
+def _references(value: Any) -> Iterator[str]:
+    """The names of the secrets that a value refers to, anywhere inside."""
+    if isinstance(value, str):
+        yield from (found.strip() for found in _SECRET.findall(value))
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _references(key)
+            yield from _references(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _references(inner)
 
 
 def _verdicts(event: Recorded | None) -> tuple[Any, ...]:

@@ -30,6 +30,7 @@ __all__ = [
     "interval",
     "lag_row",
     "outcome_of",
+    "own_secrets",
     "plain",
     "run_detail",
     "run_row",
@@ -63,6 +64,11 @@ _KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "ev
 def plain(value: Any) -> Any:
     """The value as JSON holds it: times are text, structs are dicts, tuples are lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def own_secrets(id: str) -> str:
+    """How the names of the secrets begin that the trigger row of this id brought along."""
+    return f"trigger-{id}-"
 
 
 def event_row(event: Recorded, names: Mapping[str, str], feed: str) -> Plain:

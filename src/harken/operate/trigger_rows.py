@@ -12,7 +12,7 @@ from harken.errors import HarkenError, Misconfigured, NotFound, Outdated, Refuse
 from harken.operate.configuration import credentials_of, finding_row, row_compiler, workflow_tree
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
-from harken.operate.rows import Plain, plain
+from harken.operate.rows import Plain, own_secrets, plain
 from harken.store import Document, DocumentChange
 from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 from harken.suggest import suggest_fix
@@ -284,15 +284,11 @@ def _hide(row: TriggerRow, texts: set[str], keep: Callable[[str, str], object]) 
     references: dict[str, str] = {}
     for text in sorted(texts):
         # the name has to be another one than that of an older version, which may still run
-        name = f"{_prefix(row.id)}{new_id(text).hex[:12]}"
+        name = f"{own_secrets(row.id)}{new_id(text).hex[:12]}"
         keep(name, text)
         references[text] = f"${{secret:{name}}}"
     fields = {name: _replace(getattr(row, name), references) for name in ("config", "options", "workflow")}
     return msgspec.structs.replace(row, **fields)
-
-
-def _prefix(id: str) -> str:
-    return f"trigger-{id}-"
 
 
 def _replace(value: Any, references: Mapping[str, str]) -> Any:
@@ -313,7 +309,7 @@ def _forget_secrets(context: Context, id: str) -> None:
         return
     credentials = credentials_of(context.loaded.directory)
     for name in credentials.secrets():
-        if name.startswith(_prefix(id)):
+        if name.startswith(own_secrets(id)):
             credentials.forget("secret", name)
 
 
