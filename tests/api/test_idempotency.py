@@ -59,7 +59,7 @@ async def test_an_error_is_not_kept(served: Served) -> None:
     assert (first.status, await served.office.store.documents(REQUEST)) == (404, [])
 
 
-@pytest.mark.parametrize("key", ["a b", "x" * 256])
+@pytest.mark.parametrize("key", ["a b", "x" * 256, ""])
 async def test_what_is_no_key_is_refused(served: Served, key: str) -> None:
     assert (await post(served, RUN, {}, key)).status == 400
 

@@ -38,6 +38,7 @@ async def slow(tmp_path: Path) -> AsyncIterator[Served]:
         pytest.param(b'{"a": ' * 200 + b"1" + b"}" * 200, id="deeper than it may be"),
         pytest.param(b'{"reason": "\xff"}', id="not utf-8"),
         pytest.param(b"\xef\xbb\xbf{}", id="byte order mark"),
+        pytest.param(b'{"reason": null}', id="null"),
     ],
 )
 async def test_json_that_two_readers_may_understand_differently_is_refused(served: Served, body: bytes) -> None:
@@ -65,7 +66,10 @@ async def test_a_hundred_megabytes_are_refused_before_they_are_read(served: Serv
         ("GET", "/api/nothing", {}, 404),
         ("GET", "/api/runs/", {}, 404),
         ("POST", "/api/status", JSON, 405),
+        ("PUT", PAUSE, JSON, 405),
+        ("OPTIONS", "/api/triggers", {}, 405),
         ("POST", PAUSE, {"Content-Type": "text/plain"}, 415),
+        ("PUT", "/api/triggers/oncall", {"Content-Type": "text/plain"}, 415),
         ("GET", "/api/status", {"Host": "evil.example"}, 421),
         ("GET", "/api/status", {"Origin": "https://evil.example"}, 403),
     ],
@@ -73,11 +77,16 @@ async def test_a_hundred_megabytes_are_refused_before_they_are_read(served: Serv
 async def test_every_refusal_is_a_problem(
     served: Served, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    reply = await served.send(method, path, b"{}" if method == "POST" else None, headers)
+    reply = await served.send(method, path, b"{}" if method in ("POST", "PUT") else None, headers)
     problem = reply.json()
     assert (reply.status, problem["status"], problem["instance"]) == (status, status, path)
     assert reply.headers["content-type"] == "application/problem+json"
     assert problem["request_id"] == reply.headers["x-request-id"]
+
+
+async def test_a_method_that_a_path_has_not_is_answered_with_those_that_it_has(served: Served) -> None:
+    found = [await served.send("OPTIONS", path) for path in ("/api/triggers", "/api/triggers/oncall", PAUSE)]
+    assert [reply.headers["allow"] for reply in found] == ["GET, HEAD, POST", "DELETE, GET, HEAD, PATCH, PUT", "POST"]
 
 
 async def test_an_id_that_came_is_the_id_of_the_answer_unless_it_is_none(served: Served) -> None:

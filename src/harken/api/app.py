@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Routed
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken.api import errors
 from harken.api.authentication import Authentication, is_known, operator_of, session_routes
@@ -67,10 +67,33 @@ def build(
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
         Routed("/api/runs/tail", _tail_runs(operator), methods=["GET"]),
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
-        *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
+        *_operations(operator),
     ]
     known = Authentication(_starlette(routes), operator, local_token)
     return RequestIds(Guard(RequestRate(known, requests_per_minute, time.monotonic), hosts))
+
+
+def _operations(operator: Operator) -> list[Routed]:
+    """One route for each path, whatever the method: the first path that fits decides, and what it has not is a 405."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for route in ROUTES.values():
+        paths.setdefault(route.path, {})[route.method] = _endpoint(operator, route)
+    return [Routed(path, _Methods(endpoints)) for path, endpoints in paths.items()]
+
+
+class _Methods:
+    """The endpoints of one path by method, as an application: those take every method, also ones nobody knows."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._endpoints = endpoints
+        self._allowed = ", ".join(sorted({*endpoints, *(["HEAD"] if "GET" in endpoints else [])}))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        found = self._endpoints.get("GET" if request.method == "HEAD" else request.method)
+        if found is None:
+            raise HTTPException(405, headers={"allow": self._allowed})
+        await (await found(request))(scope, receive, send)
 
 
 def _starlette(routes: Sequence[Routed]) -> Starlette:
@@ -110,7 +133,9 @@ def _endpoint(operator: Operator, route: Route) -> Endpoint:
             body = operator.discreet(msgspec.json.encode(answer))
             return Answer(201 if route.creates else 200, body.decode())
 
-        key = _key(request) if route.takes_key and route.operation not in SHOWN_ONCE else ""
+        key = _key(request) if route.takes_key else ""
+        if route.operation in SHOWN_ONCE:
+            key = ""
         if key:
             # an answer that is given again is for those only who may ask now
             caller.require(route.operation)
@@ -127,8 +152,10 @@ def _endpoint(operator: Operator, route: Route) -> Endpoint:
 
 
 def _key(request: Request) -> str:
-    key = request.headers.get("idempotency-key", "")
-    if len(key) > LONGEST_KEY or not all("!" <= letter <= "~" for letter in key):
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return ""
+    if not 1 <= len(key) <= LONGEST_KEY or not all("!" <= letter <= "~" for letter in key):
         raise Malformed(f"an Idempotency-Key has 1 to {LONGEST_KEY} visible characters", fix="Use a UUID")
     return key
 

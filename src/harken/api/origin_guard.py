@@ -12,7 +12,6 @@ from harken.api.errors import problem
 
 __all__ = ["Guard", "hosts_of"]
 
-SAFE = frozenset({"GET", "HEAD"})
 OURS = frozenset({b"same-origin", b"none"})
 _BROWSERS = frozenset({b"origin", b"referer", b"cookie", b"content-type", b"x-forwarded-for", b"forwarded"})
 _ONCE = frozenset({b"origin", b"sec-fetch-site", b"content-type"})
@@ -63,9 +62,10 @@ class Guard:
 
 
 def _simple(scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+    # a form can only POST, and no script of another page can send another method without asking first
     method = scope["method"]
     kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-    if method in SAFE or kind == b"application/json" or _is_plain_command(scope, headers):
+    if method != "POST" or kind == b"application/json" or _is_plain_command(scope, headers):
         return None
     return 415, f"a {method} needs Content-Type: application/json", "Send a JSON object, {} if there is nothing to say"
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from harken.api import strict_json
@@ -49,8 +50,11 @@ async def read_params(route: Route, request: Request) -> dict[str, Any]:
     beside = _query(request) if route.in_query else await read_object(request)
     if not route.in_query:
         _refuse_query(request)
+        _refuse_other_type(request)
     for name, value in beside.items():
         _refuse_unknown(route, name)
+        if value is None and route.params[name] != "any":
+            raise Malformed(f"{name} is null", fix="Leave it away")
         given[name] = _parse(name, value, route.params[name]) if route.in_query else value
     found = {name: _check_type(name, value, route.params[name]) for name, value in given.items() if value is not None}
     return _with_defaults(route, found)
@@ -64,6 +68,13 @@ def _with_defaults(route: Route, found: dict[str, Any]) -> dict[str, Any]:
             # a payload that nobody asked for is left away
             found.setdefault(name, [])
     return found
+
+
+def _refuse_other_type(request: Request) -> None:
+    """Of a POST the guard sees to it, because a form can send one."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method in ("PUT", "PATCH") and kind != "application/json":
+        raise HTTPException(415, f"a {request.method} needs Content-Type: application/json")
 
 
 def _refuse_query(request: Request) -> None:

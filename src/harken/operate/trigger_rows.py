@@ -197,12 +197,12 @@ def row_view(context: Context, document: Document, last_checked: Any = None) -> 
 
 async def _matching(context: Context, name: str, match: str) -> Document:
     """The row, if `match` names its current version."""
-    document = await find_row(context, name)
-    if document is None:
-        raise await _no_row(context, name)
     if not match:
         fix = 'Read it first, and send its ETag as If-Match: "…"'
         raise Unconditional(f"a change of {name} has to say which version it means", fix=fix)
+    document = await find_row(context, name)
+    if document is None:
+        raise await _no_row(context, name)
     if match != "*" and match.strip('"') != str(document.revision):
         raise _outdated(_read(document).name)
     return document
