@@ -17,13 +17,19 @@ __all__ = [
     "INTERNAL",
     "MEMORY_COUNTED",
     "Budget",
+    "Debounce",
+    "Dedupe",
     "Digest",
     "Feed",
     "FeedState",
     "First",
     "Gather",
+    "Join",
+    "JoinForm",
     "Overlap",
+    "Part",
     "Spacing",
+    "Throttle",
     "TickSpan",
     "Trigger",
     "TriggerState",
@@ -98,7 +104,70 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True, tag="digest"):
     by: str = ""
 
 
-Gather = Digest
+class Debounce(msgspec.Struct, frozen=True, kw_only=True, tag="debounce"):
+    """Gather events into one run until none has come for `window` seconds; after `max_wait` at the latest, if given."""
+
+    window: float
+    max_wait: float = 0.0
+    max: int = 0
+    by: str = ""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a join: the events of `feed` (empty: that of the trigger) that meet `when`, matched up by `by`."""
+
+    name: str
+    by: str
+    when: str = ""
+    feed: str = ""
+
+
+JoinForm = Literal["all", "any", "then"]
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
+    """Gather events of several kinds into one run: all parts, `count` of them, or all in the order of their time.
+
+    The parts belong together if their keys are equal and they happened within `within` seconds of each other. Parts in
+    `none` must not come: then the run waits until the time is over. `on_miss`: what becomes of a run that is incomplete
+    when the time is over.
+    """
+
+    parts: tuple[Part, ...]
+    within: float
+    form: JoinForm = "all"
+    count: int = 0
+    none: tuple[str, ...] = ()
+    on_miss: Literal["drop", "run"] = "drop"
+
+    @property
+    def wanted(self) -> tuple[Part, ...]:
+        """The parts that have to come, in the order in which they were written."""
+        return tuple(part for part in self.parts if part.name not in self.none)
+
+    @property
+    def needs(self) -> int:
+        """So many different parts have to come."""
+        return self.count if self.form == "any" else len(self.wanted)
+
+
+Gather = Digest | Debounce | Join
+
+
+class Throttle(msgspec.Struct, frozen=True, kw_only=True):
+    """At most `most` runs start in any `per` seconds, for each value of `by`; the rest start later or not at all."""
+
+    most: int
+    per: float
+    by: str = ""
+    rest: Literal["hold", "drop"] = "hold"
+
+
+class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the events with the same value of `by`, only the first within `within` seconds counts."""
+
+    by: str
+    within: float
 
 
 class Spacing(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +202,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap = "allow"
     concurrency_key: str = ""
     gather: Gather | None = None
+    throttle: Throttle | None = None
+    dedupe: Dedupe | None = None
     spacing: Spacing | None = None
     priority: int = 0
     startup: Literal["since_last", "ignore_historical", "backfill"] = "since_last"
@@ -147,6 +218,12 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     routes: Mapping[str, str] = {}
     owner: str = ""
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The feeds that it listens to: its own first, then those of the parts of its join."""
+        parts = self.gather.parts if isinstance(self.gather, Join) else ()
+        return tuple(dict.fromkeys((self.feed, *(part.feed for part in parts if part.feed))))
 
     @property
     def workflows(self) -> tuple[str, ...]:

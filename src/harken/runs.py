@@ -76,7 +76,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the store holds it."""
+    """A run as the store holds it. `parts` are the numbers of the parts of a join that are there."""
 
     id: str
     trigger: str
@@ -99,6 +99,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: str = ""
     parent: str = ""
     replay_of: str = ""
+    parts: tuple[int, ...] = ()
     journal: tuple[StepRecord, ...] = ()
 
 

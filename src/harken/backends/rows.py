@@ -15,6 +15,7 @@ from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
 from harken.store import DeadLetter, Document
+from harken.store.gathering import part_numbers
 
 __all__ = [
     "AUDIT",
@@ -44,7 +45,7 @@ e.repeats, e.last_repeat_at"""
 EVENT_OF_RUN = RECORDED.replace("e.verdicts", "NULL")
 """RECORDED without the verdicts: who executes a run needs none, and there may be a thousand for each of its events."""
 RUN = """seq, id, trigger, workflow_rev, state, event, input, output, attempt, priority, hold, due_at,
-created_at, started_at, finished_at, error, cancel_requested, waiting_for, parent, replay_of"""
+created_at, started_at, finished_at, error, cancel_requested, waiting_for, parent, replay_of, parts"""
 FEED = """name, revision, cursor, watermark, next_due, health, reads, baselined, last_success, last_tick,
 cover_start, cover_end, coverage, created_at, seen"""
 DOCUMENT = "kind, name, value, revision, updated_at"
@@ -105,6 +106,7 @@ def run_of(
         waiting_for=row[17] or "" if row[4] == WAITING else "",
         parent=row[18].hex() if row[18] else "",
         replay_of=row[19].hex() if row[19] else "",
+        parts=part_numbers(row[20]),
         journal=journal,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -13,31 +14,39 @@ from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
 from harken.store import Backlog
 
 __all__ = [
+    "ANSWERED",
     "BLOCKED",
     "CANCELLED",
     "DEAD",
     "DONE",
     "DROPPED",
+    "ENDED",
     "FAILED",
     "FINAL",
     "GATHERING",
     "HAS_ITS_RUN",
     "HELD",
     "HOLD_REASONS",
+    "MISSED",
     "MOST_COUNTED",
     "NEVER",
     "NOT_OVER",
     "READY",
     "REPLACED",
     "RUNNING",
+    "SAME_VALUE",
     "STATES",
+    "TOO_EARLY",
     "WAITING",
     "backlogs_of",
+    "delayed_reason",
     "duplicate_verdicts",
     "error_and_output",
     "gathered_reason",
     "id_of",
+    "mark_name",
     "run_id_of",
+    "throttled_reason",
 ]
 
 
@@ -54,6 +63,11 @@ NEVER = 2**62
 
 def run_id_of(seal: Seal, uid: str, epoch: int, run_key: str, replay: str = "") -> bytes:
     return seal.name(f"run\0{uid}\0{epoch}\0{run_key}\0{replay}")
+
+
+def mark_name(seal: Seal, kind: str, epoch: int, value: str) -> bytes:
+    """The key of what is remembered for a trigger's next runs; a reset forgets it with the epoch."""
+    return seal.name(f"{kind}\0{epoch}\0{value}")
 
 
 def id_of(run_id: str) -> bytes:
@@ -83,6 +97,11 @@ HAS_ITS_RUN = "this occurrence has its run already"
 NOT_OVER = "an earlier run of this key is not over"
 REPLACED = "a newer run of this key took its place"
 DROPPED = "dropped by hand while it was held"
+SAME_VALUE = "an event with the same dedupe value has started this run"
+ANSWERED = "a part that its join is without came after it"
+TOO_EARLY = "it happened too long before the other parts of its join"
+MISSED = "not all parts of its join came in time"
+ENDED = "a part came that its join is without"
 
 
 MOST_COUNTED = 10_000
@@ -104,8 +123,28 @@ def backlogs_of(rows: Iterable[tuple[str, int, str, int]]) -> dict[str, Backlog]
     return found
 
 
-def gathered_reason(number: int, reason: str) -> str:
-    return f"event {number} of the run that is gathering" + (f": {reason}" if reason else "")
+def gathered_reason(number: int, reason: str, *, has_run: bool = True) -> str:
+    """`number`: which event of the run it is; 0 if it is one that the run is without."""
+    if number:
+        said = f"event {number} of the run that is gathering"
+    else:
+        said = "it ended the run that was gathering" if has_run else "no run that it would end is gathering"
+    return said + (f": {reason}" if reason else "")
+
+
+def throttled_reason(seconds: int) -> str:
+    """Why an event starts no run; `seconds` since 1970 is when the next one may start."""
+    return f"the throttle allows the next run at {_clock_text(seconds)}"
+
+
+def delayed_reason(seconds: int, reason: str) -> str:
+    """Why a run starts later, at `seconds` since 1970."""
+    waits = f"waits until {_clock_text(seconds)} (throttle)"
+    return f"{reason}; {waits}" if reason else waits
+
+
+def _clock_text(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def duplicate_verdicts(first: int, earlier: Iterable[Verdict], triggers: Iterable[str]) -> tuple[Verdict, ...]:

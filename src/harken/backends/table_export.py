@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from harken.backends.codec import decode_spans, micros, moment
+from harken.backends.codec import decode_spans, decode_trigger, micros, moment
 from harken.backends.encryption import Seal
 from harken.backends.moved import NOT_DEALT_WITH, version
 from harken.backends.run_states import NEVER, READY, RUNNING, STATES
@@ -26,6 +26,7 @@ from harken.store.export_rows import (
     ExportedEvent,
     ExportedFeed,
     ExportedIdleSpan,
+    ExportedMark,
     ExportedMemory,
     ExportedRun,
     ExportedSpending,
@@ -50,7 +51,7 @@ data""",
     "memory": "feed, mid, state, absent, seq, event, first_seen, last_seen",
     "runs": """seq, id, trigger, workflow_rev, state, priority, due_at, attempt, max_attempts, token, event, gathered,
 input, slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, cancel_requested, waiting_for, answer, parent,
-replay_of, created_at, started_at, finished_at, error, output, watched, since""",
+replay_of, created_at, started_at, finished_at, error, output, watched, since, parts""",
     "ticks": "feed, started_at, ended_at, count, result, seen, new, error, seconds",
     "buried": "id, feed, key, reason, payload, at",
     "audit": "at, who, did, what, detail",
@@ -163,7 +164,7 @@ class Tables(Sealed):
         )
         # fmt: on
 
-    def trigger(self, row: Row, spent: Sequence[Row]) -> ExportedTrigger:
+    def trigger(self, row: Row, spent: Sequence[Row], marks: Sequence[Row]) -> ExportedTrigger:
         # older files have the reason as plain text
         paused = row[10] if isinstance(row[10], str) or not row[10] else self.text(row[10])
         return ExportedTrigger(
@@ -184,6 +185,7 @@ class Tables(Sealed):
             created_at=row[14],
             removed_at=row[15],
             spent=tuple(ExportedSpending(what=what, since=since, amount=amount) for what, since, amount in spent),
+            marks=tuple(ExportedMark(key=key, until=until, run=run, times=times) for key, until, run, times in marks),
         )
 
     def of_trigger(self, row: ExportedTrigger, *, unpaused: bytes | str) -> Row:
@@ -195,6 +197,21 @@ class Tables(Sealed):
             row.created_at, row.removed_at,
         )
         # fmt: on
+
+    @staticmethod
+    def listening(chunk: Sequence[ExportedTrigger], ids: dict[Any, Any]) -> list[Row]:
+        """Rows of `trigger_feeds`: trigger, feed, backfilling."""
+        return [
+            (ids[row.uid], feed, row.backfilling)
+            for row in chunk
+            if row.removed_at is None
+            for feed in decode_trigger(row.definition).feeds[1:]
+        ]
+
+    @staticmethod
+    def marks(chunk: Sequence[ExportedTrigger], ids: dict[Any, Any]) -> list[Row]:
+        """Rows of `marks`: trigger, key, until, run, times."""
+        return [(ids[row.uid], one.key, one.until, one.run, one.times) for row in chunk for one in row.marks]
 
     def document(self, row: Row) -> ExportedDocument:
         value = self.seal.open(row[2])
@@ -321,6 +338,7 @@ class TableRuns(Sealed):
             has_slot=has_slot,
             overlap=row[14] or "",
             gather=row[15],
+            parts=row[32],
             hold=row[16] or "",
             quiet_from=row[17],
             quiet_until=row[18],
@@ -351,6 +369,7 @@ class TableRuns(Sealed):
             row.quiet_from, row.quiet_until, row.budgeted, row.cancel_requested, row.waiting_for or None,
             self.shut(row.answer), row.parent, row.replay_of, row.created_at, row.started_at, row.finished_at,
             self.shut_text(row.error) if row.error else None, self.shut(row.output), _dealt_with(row, state), row.since,
+            row.parts,
         )
         # fmt: on
 

@@ -13,7 +13,16 @@ from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
 from harken.store.documents import THIS_STORE, TRANSFER
-from harken.store.export_rows import Chunk, ExportedEvent, ExportedMemory, ExportedRow, ExportedRun, ExportHeader
+from harken.store.export_rows import (
+    Chunk,
+    ExportedEvent,
+    ExportedMark,
+    ExportedMemory,
+    ExportedRow,
+    ExportedRun,
+    ExportedTrigger,
+    ExportHeader,
+)
 from harken.store.transfer import Counts, ExclusiveStore
 
 __all__ = ["ExclusiveAccess", "Import", "bare_url", "place_of", "prepare_import", "refuse_nonempty"]
@@ -58,6 +67,8 @@ def _rename(row: ExportedRow, rename: Callable[[bytes], bytes]) -> ExportedRow:
         return msgspec.structs.replace(row, mid=rename(row.mid))
     if isinstance(row, ExportedEvent):
         return msgspec.structs.replace(row, verdicts=tuple(_of_run(verdict, rename) for verdict in row.verdicts))
+    if isinstance(row, ExportedTrigger):
+        return msgspec.structs.replace(row, marks=tuple(_of_mark(mark, rename) for mark in row.marks))
     if isinstance(row, ExportedRun):
         names = {
             field: rename(name)
@@ -66,6 +77,11 @@ def _rename(row: ExportedRow, rename: Callable[[bytes], bytes]) -> ExportedRow:
         }
         return msgspec.structs.replace(row, waiting_for=_waiting(row.waiting_for, rename), **names)
     return row
+
+
+def _of_mark(mark: ExportedMark, rename: Callable[[bytes], bytes]) -> ExportedMark:
+    run = None if mark.run is None else rename(mark.run)
+    return msgspec.structs.replace(mark, key=rename(mark.key), run=run)
 
 
 def _of_run(verdict: Verdict, rename: Callable[[bytes], bytes]) -> Verdict:

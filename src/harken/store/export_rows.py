@@ -24,6 +24,7 @@ __all__ = [
     "ExportedEvent",
     "ExportedFeed",
     "ExportedIdleSpan",
+    "ExportedMark",
     "ExportedMemory",
     "ExportedRow",
     "ExportedRun",
@@ -88,6 +89,15 @@ class ExportedSpending(msgspec.Struct, frozen=True, kw_only=True):
     amount: float
 
 
+class ExportedMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits the next runs of a trigger until `until`: the run that came first, or times (see gathering.py)."""
+
+    key: bytes
+    until: int
+    run: bytes | None
+    times: bytes | None
+
+
 class ExportedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     """`epoch_event` is the first event id of its epoch."""
 
@@ -108,6 +118,7 @@ class ExportedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     removed_at: int | None
     spent: tuple[ExportedSpending, ...] = ()
+    marks: tuple[ExportedMark, ...] = ()
 
 
 class ExportedDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +189,7 @@ class ExportedRun(msgspec.Struct, frozen=True, kw_only=True):
     has_slot: bool
     overlap: str
     gather: bytes | None
+    parts: bytes | None
     hold: str
     quiet_from: int | None
     quiet_until: int | None

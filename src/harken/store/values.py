@@ -21,6 +21,7 @@ __all__ = [
     "Committed",
     "DeadLetter",
     "Definitions",
+    "Distinct",
     "Document",
     "DocumentChange",
     "Entry",
@@ -32,6 +33,7 @@ __all__ = [
     "History",
     "IdleRead",
     "Intent",
+    "JoinPart",
     "Lease",
     "Listeners",
     "MovedRun",
@@ -40,6 +42,7 @@ __all__ = [
     "Opened",
     "Page",
     "Part",
+    "RateLimit",
     "Settlement",
     "Space",
     "Stale",
@@ -47,16 +50,55 @@ __all__ = [
 ]
 
 
+class JoinPart(msgspec.Struct, frozen=True, gc=False):
+    """Which part of a join an event is, and what the join needs: so many different parts within `span` seconds.
+
+    `ordered`: the parts in the order of their numbers happened one after the other. `ends`: the join is without this
+    part, so it ends the wait of the others. `waits`: the join is without some part, so it is complete only when the
+    time is over. `keeps`: an incomplete run is run when the time is over, not dropped. `early`: it happened before the
+    trigger was there; a join of which all parts did never runs.
+    """
+
+    number: int
+    at: datetime
+    span: float
+    needs: int
+    ordered: bool = False
+    ends: bool = False
+    waits: bool = False
+    keeps: bool = False
+    early: bool = False
+
+
+class Distinct(msgspec.Struct, frozen=True, gc=False):
+    """The event counts only if no other one with this key has started a run within `seconds`."""
+
+    key: str
+    seconds: float
+
+
+class RateLimit(msgspec.Struct, frozen=True, gc=False):
+    """At most `most` runs with this key start within `seconds`. The others start later, or are dropped."""
+
+    key: str
+    most: int
+    seconds: float
+    drops: bool = False
+
+
 class GatherInto(msgspec.Struct, frozen=True, gc=False):
     """Add the event to the gathering run of this key, or open one. It is due at `due_at`, or once it has `max` events.
 
-    The first event sets the due time; with `extends` each later event postpones it to its own, if that is later.
+    The first event sets the due time; with `extends` each later event postpones it to its own, if that is later, but
+    by no more than `wait` seconds after the first event (0: without limit). With `part` the run is a join.
     """
 
     key: str
     due_at: datetime
     max: int = 0
     extends: bool = False
+    wait: float = 0.0
+    part: JoinPart | None = None
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -65,6 +107,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     The run's id is H(trigger, epoch, run_key). `input` is the mapped input as JSON; empty means: the event itself.
     `slot` is the concurrency key, empty for none. `quiet`: a run does not start within this span, but at its end.
     `reason` is written to the verdict. `watched`: whoever asks `moved_runs` is told each time the run's state changes.
+    `distinct` and `rate` are decided at the commit, so that all replicas agree.
     """
 
     trigger: str
@@ -82,6 +125,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     quiet: Span | None = None
     reason: str = ""
     watched: bool = False
+    distinct: Distinct | None = None
+    rate: RateLimit | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -296,7 +296,14 @@ async def _update_feed(tx: Transaction, feed: LockedFeed, wanted: Commit, new: i
     elif not looks_back:
         await _touch_feed(tx, feed)
     if wanted.backfilled:
-        await tx.do("UPDATE triggers SET backfilling=false WHERE uid=ANY($1::text[])", list(wanted.backfilled))
+        own = "UPDATE triggers SET backfilling=false WHERE uid=ANY($1::text[]) AND feed=$2"
+        await tx.do(own, list(wanted.backfilled), wanted.feed)
+        await tx.do(
+            """UPDATE trigger_feeds SET backfilling=false WHERE feed=$2
+            AND trigger IN (SELECT id FROM triggers WHERE uid=ANY($1::text[]))""",
+            list(wanted.backfilled),
+            wanted.feed,
+        )
         await tx.value("SELECT 1 FROM feeds WHERE id=$1 FOR UPDATE", feed.id)
         await tx.do("UPDATE feeds SET revision=revision+1 WHERE id=$1", feed.id)
     if wanted.release:

@@ -14,7 +14,7 @@ from harken.backends.codec import decode_feed, decode_health, decode_trigger, mi
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.leases import begin_generation
 from harken.backends.postgres.queue import release_flood, release_held
-from harken.backends.postgres.transaction import Transaction
+from harken.backends.postgres.transaction import Transaction, TriggerRow
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
@@ -37,6 +37,8 @@ t.done + coalesce(n.done, 0) AS done, {_SPENT.format("runs", 1)} AS runs, {_SPEN
 (SELECT trigger, sum(fired)::bigint AS fired, sum(done)::bigint AS done, max(fired_at) AS fired_at
 FROM tallies GROUP BY trigger) n
 ON n.trigger=t.id"""
+
+LISTENING = "(t.feed=${0} OR t.id IN (SELECT trigger FROM trigger_feeds WHERE feed=${0}))"
 
 COUNT_MEMORY = f"""SELECT count(*) FROM
 (SELECT 1 FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) LIMIT {MEMORY_COUNTED}) counted"""
@@ -105,16 +107,17 @@ async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
     there = {row["name"] for row in rows if row["removed_at"] is None}
     new = [trigger for trigger in definitions.triggers if trigger.name not in known]
     await _insert_triggers(tx, new)
-    changed |= {trigger.feed for trigger in new}
+    changed |= {feed for trigger in new for feed in trigger.feeds}
     for trigger in definitions.triggers:
         row = known.pop(trigger.name, None)
         if row is not None:
             changed |= await _update_trigger(tx, trigger, row, starting=definitions.starting)
     for row in known.values():
         if row["removed_at"] is None:
-            changed.add(row["feed"])
+            changed |= set(await _feeds_of(tx, row["id"], row["feed"]))
             # should it be defined again, a backfill that was not finished must not go on
             await tx.do("UPDATE triggers SET removed_at=$1, backfilling=false WHERE id=$2", tx.now, row["id"])
+            await tx.do("DELETE FROM trigger_feeds WHERE trigger=$1", row["id"])
     return changed | await _pause_on_arrival(tx, definitions.to_pause(there))
 
 
@@ -136,6 +139,29 @@ async def _insert_triggers(tx: Transaction, triggers: Sequence[Trigger]) -> None
         VALUES ($1, $2, $3, $4, $5, $5, $6, $7)""",
         rows,
     )
+    for trigger in triggers:
+        if len(trigger.feeds) > 1:
+            id = await tx.value("SELECT id FROM triggers WHERE name=$1", trigger.name)
+            await _write_feeds(tx, id, trigger.feeds, backfilling=trigger.backfill > 0)
+
+
+async def _feeds_of(tx: Transaction, id: int, feed: str) -> list[str]:
+    """The feeds that a trigger listens to; `feed` is its own."""
+    further = await tx.rows("SELECT feed FROM trigger_feeds WHERE trigger=$1 ORDER BY feed", id)
+    return [feed, *(row[0] for row in further)]
+
+
+async def _write_feeds(tx: Transaction, id: int, feeds: Sequence[str], *, backfilling: bool) -> None:
+    """Store the further feeds of a trigger; those that it has already keep their state."""
+    further = list(feeds[1:])
+    await tx.do("DELETE FROM trigger_feeds WHERE trigger=$1 AND feed<>ALL($2::text[])", id, further)
+    await tx.do(
+        """INSERT INTO trigger_feeds (trigger, feed, backfilling) SELECT $1, unnest($2::text[]), $3
+        ON CONFLICT DO NOTHING""",
+        id,
+        further,
+        backfilling,
+    )
 
 
 async def _update_trigger(tx: Transaction, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
@@ -143,7 +169,8 @@ async def _update_trigger(tx: Transaction, trigger: Trigger, row: Any, *, starti
     changed: set[str] = set()
     encoded, removed = msgspec.json.encode(trigger), row["removed_at"] is not None
     if removed or tx.seal.open(row["definition"]) != encoded:
-        changed = {trigger.feed, row["feed"]}
+        changed = {*trigger.feeds, *await _feeds_of(tx, row["id"], row["feed"])}
+        await _write_feeds(tx, row["id"], trigger.feeds, backfilling=False)
         await tx.do(
             "UPDATE triggers SET feed=$1, definition=$2, removed_at=NULL WHERE id=$3",
             trigger.feed,
@@ -155,7 +182,7 @@ async def _update_trigger(tx: Transaction, trigger: Trigger, row: Any, *, starti
         await release_flood(tx, row["id"], trigger.flood_limit)
     if starting and trigger.startup != "since_last":
         await _apply_startup(tx, trigger, row["id"])
-        changed.add(trigger.feed)
+        changed |= set(trigger.feeds)
     return changed
 
 
@@ -172,13 +199,18 @@ async def _apply_startup(tx: Transaction, trigger: Trigger, id: int) -> None:
         start,
         id,
     )
+    await tx.do("UPDATE trigger_feeds SET backfilling=true WHERE trigger=$1", id)
 
 
 async def _pause_on_arrival(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these triggers before any feed is read for them. Return their feeds."""
     for name, reason in reasons.items():
         await tx.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", tx.shut(reason), name)
-    return {(await tx.trigger_by_name(name)).feed for name in reasons}
+    feeds: set[str] = set()
+    for name in reasons:
+        paused = await tx.trigger_by_name(name)
+        feeds |= set(await _feeds_of(tx, paused.id, paused.feed))
+    return feeds
 
 
 async def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
@@ -264,8 +296,8 @@ async def _begin_epoch(tx: Transaction, feed: Feed, id: int) -> None:
         await tx.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
     last = await tx.value("SELECT last_success FROM feeds WHERE id=$1", id) or tx.now
     await tx.do(
-        """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=greatest(start_line, $1),
-        reads_from=greatest(reads_from, $1) WHERE feed=$2 AND removed_at IS NULL AND created_at<$3""",
+        f"""UPDATE triggers t SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=greatest(start_line, $1),
+        reads_from=greatest(reads_from, $1) WHERE {LISTENING.format(2)} AND removed_at IS NULL AND created_at<$3""",
         last,
         feed.name,
         tx.now,
@@ -296,9 +328,18 @@ async def _listeners(tx: Transaction, feed: str) -> Listeners:
     row = await tx.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
-    rows = await tx.rows("SELECT definition FROM triggers WHERE feed=$1 AND removed_at IS NULL ORDER BY name", feed)
+    rows = await tx.rows(
+        f"SELECT definition FROM triggers t WHERE {LISTENING.format(1)} AND removed_at IS NULL ORDER BY name", feed
+    )
     definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
-    states = await trigger_states(tx, "t.feed=$4 AND t.removed_at IS NULL", feed)
+    further = await tx.rows(
+        "SELECT t.uid, f.backfilling FROM trigger_feeds f JOIN triggers t ON t.id=f.trigger WHERE f.feed=$1", feed
+    )
+    flags = {uid: backfilling for uid, backfilling in further}
+    states = [
+        msgspec.structs.replace(state, backfilling=flags.get(state.uid, state.backfilling))
+        for state in await trigger_states(tx, f"{LISTENING.format(4)} AND t.removed_at IS NULL", feed)
+    ]
     definition = decode_feed(tx.seal.open(row[1]))
     return Listeners(revision=row[0], feed=definition, triggers=list(zip(definitions, states, strict=True)))
 
@@ -317,22 +358,22 @@ async def trigger_states(tx: Transaction, where: str = "t.removed_at IS NULL", *
 
 async def _pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
     found = await tx.trigger_by_name(trigger)
-    await _lock_revision(tx, found.feed)
+    feeds = await _lock_feeds(tx, found)
     await tx.do("UPDATE triggers SET paused=$1 WHERE id=$2", tx.shut(reason or "paused"), found.id)
-    await _raise_revision(tx, found.feed)
+    for feed in feeds:
+        await _raise_revision(tx, feed)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
 async def _resume(tx: Transaction, trigger: str) -> TriggerState:
     found = await tx.trigger_by_name(trigger)
-    await _lock_revision(tx, found.feed)
-    await _clear_trouble(tx, found.id, found.feed)
+    await _clear_trouble(tx, found.id, await _lock_feeds(tx, found))
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
 async def _reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
     found = await tx.trigger_by_name(trigger)
-    await _lock_revision(tx, found.feed)
+    feeds = await _lock_feeds(tx, found)
     if cursor:
         await tx.do(
             """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=$1, reads_from=$1,
@@ -340,9 +381,11 @@ async def _reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
             tx.now,
             found.id,
         )
-        await tx.do("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=$1", found.feed)
-        await _wipe_memory(tx, found.feed)
-    await _clear_trouble(tx, found.id, found.feed)
+        await tx.do("UPDATE trigger_feeds SET backfilling=false WHERE trigger=$1", found.id)
+        for feed in feeds:
+            await tx.do("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=$1", feed)
+            await _wipe_memory(tx, feed)
+    await _clear_trouble(tx, found.id, feeds)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
@@ -351,17 +394,28 @@ async def _lock_revision(tx: Transaction, feed: str) -> None:
     await tx.value("SELECT 1 FROM feeds WHERE name=$1 FOR UPDATE", feed)
 
 
-async def _clear_trouble(tx: Transaction, trigger: int, feed: str) -> None:
-    """Unpause the trigger, release the runs that the pause held, forget the feed's errors and make it due now."""
+async def _lock_feeds(tx: Transaction, trigger: TriggerRow) -> list[str]:
+    """Lock the revisions of the feeds that a trigger listens to, always in the same order. Return their names."""
+    feeds = sorted(await _feeds_of(tx, trigger.id, trigger.feed))
+    for feed in feeds:
+        await _lock_revision(tx, feed)
+    return feeds
+
+
+async def _clear_trouble(tx: Transaction, trigger: int, feeds: Sequence[str]) -> None:
+    """Unpause the trigger, release the runs that the pause held, forget its feeds' errors and make them due now."""
     await tx.do("UPDATE triggers SET paused='' WHERE id=$1", trigger)
     await release_held(tx, trigger, "paused")
-    await tx.do("UPDATE feeds SET health=NULL, next_due=$1 WHERE name=$2", tx.now, feed)
-    await _raise_revision(tx, feed)
+    for feed in feeds:
+        await tx.do("UPDATE feeds SET health=NULL, next_due=$1 WHERE name=$2", tx.now, feed)
+        await _raise_revision(tx, feed)
 
 
 async def _wipe_memory(tx: Transaction, name: str) -> None:
     id, identity = await tx.row("SELECT id, identity FROM feeds WHERE name=$1", name)
-    listeners = await tx.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
+    listeners = await tx.value(
+        f"SELECT count(*) FROM triggers t WHERE {LISTENING.format(1)} AND removed_at IS NULL", name
+    )
     if identity == "transition" and listeners > 1:
         # keys count the changes of a subject: for the other triggers the next change would get an old key
         return
@@ -376,7 +430,9 @@ async def _raise_revision(tx: Transaction, feed: str) -> None:
 async def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> list[MovedStart]:
     found = """SELECT id, name, feed, start_line FROM triggers
         WHERE removed_at IS NULL AND start_line>$1 AND name=ANY($2::text[]) ORDER BY name"""
-    for feed in sorted({row["feed"] for row in await tx.rows(found, tx.now + FUTURE, list(lines))}):
+    ahead = await tx.rows(found, tx.now + FUTURE, list(lines))
+    feeds = {feed for row in ahead for feed in await _feeds_of(tx, row["id"], row["feed"])}
+    for feed in sorted(feeds):
         await _lock_revision(tx, feed)
         await _raise_revision(tx, feed)
     moved = []
@@ -389,6 +445,7 @@ async def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> l
             line,
             id,
         )
+        await tx.do("UPDATE trigger_feeds SET backfilling=true WHERE trigger=$1", id)
         moved.append(MovedStart(trigger=name, feed=feed, was=moment(start), start_line=moment(line)))
     return moved
 

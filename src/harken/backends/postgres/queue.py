@@ -10,32 +10,58 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from harken.backends.budgets import budget_room, window
-from harken.backends.codec import micros
+from harken.backends.codec import micros, moment
 from harken.backends.postgres.moved import watch
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Overtaken, Transaction, TriggerRow
 from harken.backends.run_states import (
+    ANSWERED,
     BLOCKED,
     CANCELLED,
     DROPPED,
+    ENDED,
     GATHERING,
     HAS_ITS_RUN,
     HELD,
     HOLD_REASONS,
+    MISSED,
     NOT_OVER,
     READY,
     REPLACED,
     RUNNING,
+    SAME_VALUE,
+    TOO_EARLY,
     WAITING,
+    delayed_reason,
     gathered_reason,
+    mark_name,
     run_id_of,
+    throttled_reason,
 )
 from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import StepRecord
-from harken.store import GatherInto, Intent
+from harken.store import Distinct, GatherInto, Intent, JoinPart, RateLimit
+from harken.store.gathering import (
+    Gathered,
+    answered_by,
+    decode_parts,
+    encode_parts,
+    fits,
+    is_complete,
+    keeps_incomplete,
+    pack_times,
+    part_of,
+    postponed,
+    runs_when_over,
+    start_within,
+    unpack_times,
+    with_start,
+)
 
 __all__ = [
     "CommitShare",
@@ -80,6 +106,9 @@ slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, token, lease_unt
 SELECT u.*, CASE WHEN u.state={RUNNING} THEN 1 ELSE 0 END, CASE WHEN u.state={RUNNING} THEN $1::bigint + {CLAIM_US} END,
 CASE WHEN u.state={RUNNING} THEN $2::text END, CASE WHEN u.state={RUNNING} THEN $1 END, $1 FROM ({{rows}}) u
 ON CONFLICT {{conflict}} DO NOTHING RETURNING seq"""
+
+SET_MARK = """INSERT INTO marks (trigger, key, until, run, times) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (trigger, key) DO UPDATE SET until=excluded.until, run=excluded.run, times=excluded.times"""
 
 SPEND = """INSERT INTO spent AS s (trigger, what, since, amount) VALUES ($1, $2, $3, $4)
 ON CONFLICT (trigger, what) DO UPDATE SET since=excluded.since,
@@ -164,6 +193,8 @@ class Resolver:
 
     def _is_plain(self, intent: Intent) -> bool:
         """Whether its run depends on no other run and on no budget."""
+        if intent.distinct is not None or intent.rate is not None:
+            return False
         trigger = self._tx.trigger(intent.trigger)
         has_slot = intent.slot and intent.overlap != "allow"
         return not (intent.gather is not None or has_slot or trigger.budget is not None or trigger.gathers_old)
@@ -181,8 +212,74 @@ class Resolver:
         ]
 
     async def _resolve_one(self, request: RunRequest) -> Verdict:
+        intent = request.intent
+        trigger = self._tx.trigger(intent.trigger)
+        if intent.distinct is None and intent.rate is None:
+            return await self._start(trigger, request)
+        # replicas take turns, so that all of them see the same marks
+        await lock_budget(self._tx, trigger.id)
+        limited = await self._limit(trigger, intent)
+        if isinstance(limited, Verdict):
+            return limited
+        verdict = await self._start(trigger, request._replace(intent=limited))
+        if verdict.outcome == "skipped" and intent.gather is None:
+            # another replica took the slot meanwhile, and what is skipped must not count
+            raise Overtaken
+        if intent.distinct is not None and verdict.outcome in ("fired", "held", "gathered"):
+            until = self._tx.now + round(intent.distinct.seconds * 1_000_000)
+            key = mark_name(self._tx.seal, "dedupe", intent.epoch, intent.distinct.key)
+            await self._tx.do(SET_MARK, trigger.id, key, until, bytes.fromhex(verdict.run_id), None)
+        return verdict
+
+    async def _limit(self, trigger: TriggerRow, intent: Intent) -> Verdict | Intent:
+        """Apply dedupe and throttle: the verdict that no run starts, or the intent with the time when it does."""
+        known = await self._known_run(trigger, intent)
+        if known is not None:
+            return _duplicate(trigger, known)
+        slot = _slot_of(self._tx, intent) if not intent.hold and intent.gather is None else None
+        if slot is not None and intent.overlap == "skip" and await lock_slot(self._tx, slot) is not None:
+            # what is skipped must not count
+            return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
+        first = await self._first_with(trigger, intent, intent.distinct) if intent.distinct else None
+        if first is not None:
+            return Verdict(trigger=trigger.name, outcome="duplicate", reason=SAME_VALUE, run_id=first.hex())
+        start = await self._take_start(trigger, intent, intent.rate) if intent.rate else None
+        if start is None or intent.rate is None:
+            return intent
+        if intent.rate.drops:
+            return Verdict(trigger=trigger.name, outcome="skipped", reason=throttled_reason(start // 1_000_000))
+        reason = delayed_reason(start // 1_000_000, intent.reason)
+        return msgspec.structs.replace(intent, due_at=moment(start), reason=reason)
+
+    async def _known_run(self, trigger: TriggerRow, intent: Intent) -> bytes | None:
+        """The run that has this occurrence already."""
+        alone = run_id_of(self._tx.seal, intent.trigger, intent.epoch, intent.run_key)
+        if await self._tx.value("SELECT 1 FROM runs WHERE id=$1", alone):
+            return alone
+        return await self._gathered_before(trigger, intent.run_key) if intent.gather or trigger.gathers_old else None
+
+    async def _first_with(self, trigger: TriggerRow, intent: Intent, distinct: Distinct) -> bytes | None:
+        key = mark_name(self._tx.seal, "dedupe", intent.epoch, distinct.key)
+        found: bytes | None = await self._tx.value(
+            "SELECT run FROM marks WHERE trigger=$1 AND key=$2 AND until>$3", trigger.id, key, self._tx.now
+        )
+        return found
+
+    async def _take_start(self, trigger: TriggerRow, intent: Intent, rate: RateLimit) -> int | None:
+        """None: the run may start when it is due, which counts now. Otherwise when the throttle allows it."""
+        tx, key = self._tx, mark_name(self._tx.seal, "throttle", intent.epoch, rate.key)
+        packed = await tx.value("SELECT times FROM marks WHERE trigger=$1 AND key=$2", trigger.id, key)
+        times = unpack_times(packed) if packed else []
+        wanted = max(micros(intent.due_at), tx.now)
+        start = start_within(times, wanted, rate)
+        if start == wanted or not rate.drops:
+            kept = with_start(times, start, rate)
+            until = kept[-1] + round(rate.seconds * 1_000_000)
+            await tx.do(SET_MARK, trigger.id, key, until, None, pack_times(kept))
+        return None if start == wanted else start
+
+    async def _start(self, trigger: TriggerRow, request: RunRequest) -> Verdict:
         tx, intent = self._tx, request.intent
-        trigger = tx.trigger(intent.trigger)
         if intent.gather is not None:
             return await self._gather(trigger, request, intent.gather)
         run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
@@ -268,18 +365,70 @@ class Resolver:
         earlier = own_id if has_own else await self._gathered_before(trigger, intent.run_key)
         if earlier is not None:
             return _duplicate(trigger, earlier)
+        if into.part is not None:
+            # the parts come from several feeds: replicas take turns, so that none misses what the other one adds
+            await lock_budget(tx, trigger.id)
+            if into.part.ends:
+                return await self._end_join(trigger, intent, into, into.part)
+            if await self._is_answered(trigger, intent, into, into.part):
+                return Verdict(trigger=trigger.name, outcome="skipped", reason=ANSWERED)
         key = tx.seal.name(f"gather\0{into.key}")
-        seq, run_id, gathered = await self._join(trigger, request, into, key)
-        if not seq:
-            return _duplicate(trigger, run_id)
+        opened = await self._gather_into(trigger, request, into, key)
+        if isinstance(opened, Verdict):
+            return opened
+        seq, run_id, gathered, parts = opened
         self._gathered[trigger.id, intent.run_key] = run_id
         if intent.watched:
             self._watched.append(seq)
         await tx.do("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", seq, request.event_id)
-        if into.max and gathered >= into.max:
+        if into.part is not None:
+            await self._join(seq, parts, into.part)
+        elif into.max and gathered >= into.max:
             await close_gathering(tx, seq)
         reason = gathered_reason(gathered, intent.reason)
         return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
+
+    async def _join(self, seq: int, parts: list[Gathered], part: JoinPart) -> None:
+        """Store the parts of a join. If they are complete its run is due, unless the join is without some part."""
+        encoded = encode_parts(parts, keeps=runs_when_over(parts, part))
+        await self._tx.do("UPDATE runs SET parts=$1 WHERE seq=$2", encoded, seq)
+        if not part.waits and is_complete(parts, part):
+            await close_gathering(self._tx, seq)
+
+    async def _is_answered(self, trigger: TriggerRow, intent: Intent, into: GatherInto, part: JoinPart) -> bool:
+        """Whether a part that the join is without happened after this one, although it came before it."""
+        if not part.waits:
+            return False
+        tx, key = self._tx, mark_name(self._tx.seal, "none", intent.epoch, into.key)
+        sql = "SELECT times FROM marks WHERE trigger=$1 AND key=$2 AND until>$3"
+        packed = await tx.value(sql, trigger.id, key, tx.now)
+        at = micros(part.at)
+        return packed is not None and answered_by(at, at, unpack_times(packed)[0], part.span)
+
+    async def _end_join(self, trigger: TriggerRow, intent: Intent, into: GatherInto, part: JoinPart) -> Verdict:
+        """A part that the join is without: it ends the run that waits, and what happened before it and comes later."""
+        tx = self._tx
+        at, key = micros(part.at), mark_name(tx.seal, "none", intent.epoch, into.key)
+        packed = await tx.value("SELECT times FROM marks WHERE trigger=$1 AND key=$2", trigger.id, key)
+        latest = max([at, *unpack_times(packed)]) if packed else at
+        until = tx.now + round(part.span * 1_000_000)
+        await tx.do(SET_MARK, trigger.id, key, until, None, pack_times([latest]))
+        row = await tx.row(
+            f"""SELECT seq, id, parts FROM runs WHERE trigger=$1 AND gather=$2 AND state={GATHERING} AND due_at>$3
+            FOR UPDATE""",
+            trigger.id,
+            tx.seal.name(f"gather\0{into.key}"),
+            tx.now,
+        )
+        times = [time for _, time in decode_parts(row[2])] if row is not None and row[2] else []
+        if row is None or not times or not answered_by(max(times), min(times), at, part.span):
+            self._gathered[trigger.id, intent.run_key] = b""
+            reason = gathered_reason(0, intent.reason, has_run=False)
+            return Verdict(trigger=trigger.name, outcome="gathered", reason=reason)
+        await _cancel_gathering(tx, row[0], ENDED)
+        self._gathered[trigger.id, intent.run_key] = row[1]
+        reason = gathered_reason(0, intent.reason)
+        return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=row[1].hex())
 
     async def _gathered_before(self, trigger: TriggerRow, run_key: str) -> bytes | None:
         """The run that gathered this occurrence since the last reset.
@@ -300,33 +449,38 @@ class Resolver:
                     return bytes.fromhex(verdict.run_id)
         return None
 
-    async def _join(
+    async def _gather_into(
         self, trigger: TriggerRow, request: RunRequest, into: GatherInto, key: bytes
-    ) -> tuple[int, bytes, int]:
+    ) -> tuple[int, bytes, int, list[Gathered]] | Verdict:
         """Add the event to the gathering run of the key, or insert that run.
 
-        Return its seq, its id and its number of events. Seq 0: this event has begun a run of the key before.
+        Return its seq, its id, its number of events and its parts; or the verdict that the event is in no run.
         """
         tx, intent = self._tx, request.intent
         run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
+        own = [part_of(into.part, micros(into.part.at))] if into.part is not None else []
         while True:
             row = await tx.row(
-                f"""SELECT seq, id, gathered, due_at FROM runs WHERE trigger=$1 AND gather=$2 AND state={GATHERING}
-                FOR UPDATE""",
+                f"""SELECT seq, id, gathered, due_at, created_at, parts FROM runs
+                WHERE trigger=$1 AND gather=$2 AND state={GATHERING} FOR UPDATE""",
                 trigger.id,
                 key,
             )
-            if row is not None and row[3] > tx.now:
-                due = max(row[3], micros(into.due_at)) if into.extends else row[3]
+            parts = decode_parts(row[5]) if row is not None and row[5] else []
+            fitting = into.part is None or not parts or fits(parts, own[0][1], into.part.span)
+            if row is not None and row[3] > tx.now and fitting:
+                due = postponed(row[3], row[4], micros(into.due_at), into)
                 await self._update_gathering(trigger, intent, row[0], row[2] + 1, due)
-                return row[0], row[1], row[2] + 1
+                return row[0], row[1], row[2] + 1, [*parts, *own]
             if row is not None:
-                # its window is over although nobody has claimed it yet
+                if row[3] > tx.now and own[0][1] < min(time for _, time in parts):
+                    return Verdict(trigger=trigger.name, outcome="skipped", reason=TOO_EARLY)
+                # its window is over although nobody has claimed it yet, or the event is too late for its parts
                 await close_gathering(tx, row[0])
             if await self._insert_gathering(trigger, request, into, key, run_id):
-                return request.seq, run_id, 1
+                return request.seq, run_id, 1, own
             if await tx.value("SELECT 1 FROM runs WHERE id=$1", run_id):
-                return 0, run_id, 0
+                return _duplicate(trigger, run_id)
             # another replica inserted a gathering run between the two statements: join that one
 
     async def _update_gathering(self, trigger: TriggerRow, intent: Intent, seq: int, gathered: int, due: int) -> None:
@@ -384,11 +538,19 @@ async def _add_priorities(tx: Transaction, wanted: set[int]) -> None:
 
 
 async def close_gathering(tx: Transaction, seq: int) -> None:
-    """The window of a gathering run is over or full: admit the run, unless it is held."""
-    if await tx.value("SELECT hold FROM runs WHERE seq=$1", seq):
+    """The window of a gathering run is over or full: admit it, unless it is held. An incomplete join is dropped."""
+    hold, parts = await tx.row("SELECT hold, parts FROM runs WHERE seq=$1", seq)
+    if not keeps_incomplete(parts):
+        await _cancel_gathering(tx, seq, MISSED)
+    elif hold:
         await tx.do(f"UPDATE runs SET state={HELD}, since=$1, due_at=$1 WHERE seq=$2", tx.now, seq)
     else:
         await admit(tx, seq)
+
+
+async def _cancel_gathering(tx: Transaction, seq: int, reason: str) -> None:
+    cancel = f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2, hold=NULL WHERE seq=$3"
+    await tx.do(cancel, tx.now, tx.shut(reason), seq)
 
 
 async def admit(tx: Transaction, seq: int, due: int | None = None) -> None:

@@ -96,7 +96,8 @@ async def _triggers(connection: Any, tables: Tables) -> AsyncIterator[ExportedTr
     tallied = {row[0]: row[1:] for row in await connection.fetch(TALLIES)}
     async for *row, id in connection.cursor(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
         spent = await connection.fetch("SELECT what, since, amount FROM spent WHERE trigger=$1 ORDER BY what", id)
-        found = tables.trigger(row, spent)
+        marks = await connection.fetch("SELECT key, until, run, times FROM marks WHERE trigger=$1 ORDER BY key", id)
+        found = tables.trigger(row, spent, marks)
         fired, done, at = tallied.get(id, (0, 0, None))
         last = max(filter(None, (found.last_fired_at, at)), default=None)
         yield msgspec.structs.replace(found, fired=found.fired + fired, done=found.done + done, last_fired_at=last)
@@ -192,6 +193,8 @@ class _Loader:
         ids.update(await _pairs(self._connection, "SELECT uid, id FROM triggers"))
         spent = [(ids[row.uid], one.what, one.since, float(one.amount)) for row in chunk for one in row.spent]
         await self._copy("spent", "trigger, what, since, amount", spent)
+        await self._copy("marks", "trigger, key, until, run, times", self._tables.marks(chunk, ids))
+        await self._copy("trigger_feeds", "trigger, feed, backfilling", self._tables.listening(chunk, ids))
 
     async def _load_events(self, chunk: Sequence[ExportedEvent]) -> None:
         # a text of PostgreSQL cannot have a NUL, and a type from another store may

@@ -31,6 +31,9 @@ WHERE f.pushed LIMIT $2)"""
 FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
 (SELECT feed, mid FROM memory WHERE absent AND last_seen<$1 ORDER BY last_seen LIMIT $2)"""
 
+FORGET_MARKS = """DELETE FROM marks WHERE (trigger, key) IN
+(SELECT trigger, key FROM marks WHERE until<$1 ORDER BY until LIMIT $2)"""
+
 CHECK_SECONDS = 600.0
 _MAY_RUN = f"state IN ({READY}, {RUNNING}, {WAITING})"
 CHECKS = {
@@ -127,6 +130,7 @@ async def _prune(
         more = more or older
     deleted += await tx.do(FORGET_PUSHED, tx.now - round(pushed * 1e6), SLICE)
     deleted += await tx.do(FORGET_ABSENT, tx.now - round(runs * 1e6), SLICE)
+    deleted += await tx.do(FORGET_MARKS, tx.now, SLICE)
     return deleted, more
 
 

@@ -14,11 +14,26 @@ import msgspec
 
 from harken.backends.codec import micros
 from harken.backends.encryption import Seal
-from harken.backends.run_states import DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_reason
+from harken.backends.run_states import (
+    ANSWERED,
+    DROPPED,
+    ENDED,
+    HAS_ITS_RUN,
+    HOLD_REASONS,
+    MISSED,
+    NOT_OVER,
+    REPLACED,
+    SAME_VALUE,
+    TOO_EARLY,
+    delayed_reason,
+    gathered_reason,
+    throttled_reason,
+)
 from harken.backends.verdicts import MANY, decode_verdicts, encode_verdicts
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
 from harken.runs import BY_HAND, StepRecord
+from harken.store.gathering import decode_parts, encode_parts, keeps_incomplete, pack_times, unpack_times
 
 __all__ = [
     "ABSENT",
@@ -60,9 +75,13 @@ __all__ = [
     "grouped_in",
     "hash_fields",
     "known_of",
+    "mark_value",
     "micros_or_false",
     "moment",
     "moment_or_none",
+    "parts_of",
+    "parts_text",
+    "read_mark",
     "recorded",
     "refusal",
     "state_argument",
@@ -121,7 +140,14 @@ OUTCOMES: tuple[Outcome, ...] = (
 Result = Literal["nothing_new", "events", "unchanged", "error", "rate_limited", "changed"]
 RESULTS: tuple[Result, ...] = ("nothing_new", "events", "unchanged", "error", "rate_limited", "changed")
 
-END_REASONS = {b"replaced": REPLACED, b"overlap": NOT_OVER, b"cancelled": BY_HAND, b"dropped": DROPPED}
+END_REASONS = {
+    b"replaced": REPLACED,
+    b"overlap": NOT_OVER,
+    b"cancelled": BY_HAND,
+    b"dropped": DROPPED,
+    b"missed": MISSED,
+    b"ended": ENDED,
+}
 """Why a script ended a run. It stores the word, because it cannot encrypt the sentence."""
 
 NO_STATE, PLAIN_STATE, ABSENT_STATE, SEALED_STATE = range(4)
@@ -341,20 +367,49 @@ def _read_frames(seal: Seal, frames: bytes) -> Iterable[Verdict]:
         if number == STORED_VERDICT:
             yield _decode_verdict(seal.open(reason))
         elif number != GROUPED_VERDICTS:
-            why = _reason(seal, OUTCOMES[outcome], reason, number)
+            why = _reason(seal, OUTCOMES[outcome], reason, number, has_run=bool(run))
             yield Verdict(trigger=trigger, outcome=OUTCOMES[outcome], reason=why, run_id=run)
 
 
-def _reason(seal: Seal, outcome: Outcome, reason: bytes, number: int) -> str:
-    """The reason of a verdict that a script made."""
+def _reason(seal: Seal, outcome: Outcome, reason: bytes, number: int, *, has_run: bool) -> str:
+    """The reason of a verdict that a script made; resolve.lua says what the number means."""
     if outcome == "held":
         return HOLD_REASONS[reason.decode()]
     if outcome == "duplicate":
-        return HAS_ITS_RUN
+        return SAME_VALUE if number else HAS_ITS_RUN
     if outcome == "skipped":
-        return NOT_OVER
+        return _SKIPPED.get(number) or throttled_reason(number)
     plain = decode_text(seal.open(reason)) if reason else ""
-    return gathered_reason(number, plain) if outcome == "gathered" else plain
+    if outcome == "gathered":
+        return gathered_reason(number, plain, has_run=has_run)
+    return delayed_reason(number, plain) if number else plain
+
+
+_SKIPPED = {0: NOT_OVER, 1: ANSWERED, 2: TOO_EARLY}
+
+
+def parts_of(text: bytes) -> bytes:
+    """The parts of a join as the SQL stores have them, from the text that scripts write."""
+    keeps, *parts = text.decode().split(";")
+    gathered = [(int(number), int(at)) for number, _, at in (part.partition(":") for part in parts)]
+    return encode_parts(gathered, keeps=keeps == "1")
+
+
+def parts_text(parts: bytes) -> str:
+    """The parts of a join as scripts write them."""
+    keeps = "1" if keeps_incomplete(parts) else "0"
+    return ";".join([keeps, *(f"{number}:{at}" for number, at in decode_parts(parts))])
+
+
+def read_mark(value: bytes) -> tuple[int, bytes, bytes]:
+    """When a mark ends, its times (as the SQL stores have them) and its run; see gathering.lua."""
+    until, times, run = value.split(b";", 2)
+    return int(until), pack_times([int(time) for time in times.split(b",") if time]), run
+
+
+def mark_value(until: int, times: bytes, run: bytes) -> bytes:
+    listed = ",".join(str(time) for time in unpack_times(times))
+    return f"{until};{listed};".encode() + run
 
 
 def encode_state(seal: Seal, state: str | None) -> tuple[int, bytes, bytes]:

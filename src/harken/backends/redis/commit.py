@@ -26,11 +26,12 @@ from harken.backends.redis.codec import (
 )
 from harken.backends.redis.notify import leaves_runs
 from harken.backends.redis.transaction import Session, UsesSession
-from harken.backends.run_states import duplicate_verdicts, run_id_of
+from harken.backends.run_states import duplicate_verdicts, mark_name, run_id_of
 from harken.backends.verdicts import MANY
 from harken.event import Outcome, Verdict
 from harken.runs import Claimed
-from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
+from harken.store import Commit, Committed, Entry, Intent, JoinPart, Stale, Tick
+from harken.store.gathering import part_of
 
 __all__ = ["RedisCommits", "caused_commits"]
 
@@ -230,7 +231,7 @@ def _intent(args: Arguments, at: int, intent: Intent, handover: Handover | None)
     run_id = run_id_of(args.seal, intent.trigger, intent.epoch, intent.run_key)
     if handover is not None:
         handover[run_id] = (at, intent)
-    quiet = intent.quiet
+    quiet, distinct, rate = intent.quiet, intent.distinct, intent.rate
     return (
         intent.trigger,
         args.raw_name(run_id),
@@ -248,7 +249,22 @@ def _intent(args: Arguments, at: int, intent: Intent, handover: Handover | None)
         args.name(intent.run_key),
         _gather(args, intent) if intent.gather else False,
         intent.watched,
+        (args.raw_name(mark_name(args.seal, "dedupe", intent.epoch, distinct.key)), _micros(distinct.seconds))
+        if distinct
+        else False,
+        (
+            args.raw_name(mark_name(args.seal, "throttle", intent.epoch, rate.key)),
+            rate.most,
+            _micros(rate.seconds),
+            rate.drops,
+        )
+        if rate
+        else False,
     )
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1_000_000)
 
 
 def _verdicts(seal: Seal, entry: Entry, answer: Sequence[Any]) -> tuple[Verdict, ...]:
@@ -281,7 +297,29 @@ def _gather(args: Arguments, intent: Intent) -> tuple[Any, ...]:
     into = intent.gather
     assert into is not None
     new_run = run_id_of(args.seal, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
-    return args.name(f"gather\0{into.key}"), args.raw_name(new_run), micros(into.due_at), into.max, into.extends
+    return (
+        args.name(f"gather\0{into.key}"),
+        args.raw_name(new_run),
+        micros(into.due_at),
+        into.max,
+        into.extends,
+        _micros(into.wait),
+        _part(args, intent, into.key, into.part) if into.part else False,
+    )
+
+
+def _part(args: Arguments, intent: Intent, key: str, part: JoinPart) -> tuple[Any, ...]:
+    return (
+        part_of(part, 0)[0],
+        micros(part.at),
+        _micros(part.span),
+        part.needs,
+        part.ordered,
+        part.ends,
+        part.waits,
+        part.keeps,
+        args.raw_name(mark_name(args.seal, "none", intent.epoch, key)),
+    )
 
 
 def _advance(args: Arguments, wanted: Commit) -> tuple[Any, ...]:

@@ -65,6 +65,8 @@ class RedisDefinitions(UsesSession):
         for uid, flat, spent in found:
             row = fields_of_reply(flat)
             known = _trigger_state(session, uid.decode(), row, fields_of_reply(spent), int(now))
+            if row["feed"].decode() != feed:
+                known = msgspec.structs.replace(known, backfilling=row.get(f"backfilling:{feed}") == b"1")
             pairs.append((decode_trigger(session.seal.open(row["definition"])), known))
         pairs.sort(key=lambda pair: pair[0].name)
         return Listeners(revision=int(revision), feed=decode_feed(session.seal.open(definition)), triggers=pairs)
@@ -239,7 +241,7 @@ def _trigger_changes(
     for trigger in wanted.triggers:
         row, encoded = known.get(trigger.name), msgspec.json.encode(trigger)
         removed = row is not None and "removed" in row
-        earlier = "" if row is None else row["feed"].decode()
+        earlier = [] if row is None else _feeds_of(row)
         startup = trigger.startup if wanted.starting and trigger.startup != "since_last" else ""
         if row is None:
             op = "new"
@@ -249,7 +251,7 @@ def _trigger_changes(
             op = "keep"
         else:
             continue
-        changed |= {trigger.feed, earlier}
+        changed |= {*trigger.feeds, *earlier}
         uid = secrets.token_hex(8) if row is None else named[trigger.name]
         definition = args.text(args.seal.shut(encoded))
         found.append(
@@ -265,13 +267,20 @@ def _trigger_changes(
                 trigger.flood_limit,
                 startup,
                 removed,
+                list(trigger.feeds[1:]),
             )
         )
     for name in known.keys() - {trigger.name for trigger in wanted.triggers}:
         if "removed" not in known[name]:
-            changed.add(known[name]["feed"].decode())
+            changed |= set(_feeds_of(known[name]))
             found.append(("remove", named[name]))
     return found
+
+
+def _feeds_of(row: Row) -> list[str]:
+    """The feeds that a trigger listens to, its own first."""
+    further = row.get("feeds", b"").decode().split("\n")
+    return [row["feed"].decode(), *(feed for feed in further if feed)]
 
 
 def trigger_facts(trigger: Trigger) -> list[str]:
@@ -279,7 +288,7 @@ def trigger_facts(trigger: Trigger) -> list[str]:
     budget = trigger.budget
     limits = (budget.runs_per_hour, budget.tokens_per_day, budget.usd_per_day) if budget else (None, None, None)
     flat = ["shares", "1" if trigger.max_age > 0 else "", "budget", "1" if budget else ""]
-    flat += ["quiet", "1" if trigger.quiet else ""]
+    flat += ["quiet", "1" if trigger.quiet else "", "feeds", "\n".join(trigger.feeds[1:])]
     for field, limit in zip(("brun", "btok", "busd"), limits, strict=True):
         flat += [field, "" if limit is None else str(limit)]
     return flat
@@ -288,11 +297,11 @@ def trigger_facts(trigger: Trigger) -> list[str]:
 def _pauses(args: Arguments, wanted: Definitions, known: Mapping[str, Row], changed: set[str]) -> list[tuple[str, int]]:
     """Triggers that are paused before anything is read for them."""
     reasons = wanted.to_pause({name for name, row in known.items() if "removed" not in row})
-    feeds = {trigger.name: trigger.feed for trigger in wanted.triggers}
+    feeds = {trigger.name: trigger.feeds for trigger in wanted.triggers}
     for name in reasons:
         if name not in feeds:
             raise NotFound(f"there is no trigger {name!r}")
-        changed.add(feeds[name])
+        changed |= set(feeds[name])
     return [(name, args.shut(reason)) for name, reason in reasons.items()]
 
 

@@ -28,6 +28,8 @@ from harken.backends.redis.codec import (
     decode_text,
     event_fields,
     hash_fields,
+    parts_of,
+    read_mark,
     verdicts_of,
 )
 from harken.backends.redis.connection import Connection
@@ -44,6 +46,7 @@ from harken.store.export_rows import (
     ExportedEvent,
     ExportedFeed,
     ExportedIdleSpan,
+    ExportedMark,
     ExportedMemory,
     ExportedRun,
     ExportedSpending,
@@ -165,7 +168,14 @@ async def _triggers(session: Session) -> AsyncIterator[ExportedTrigger]:
                 for what in ("runs", "tokens", "usd")
                 if what in used
             ),
+            marks=tuple([mark async for mark in _marks(session, uid)]),
         )
+
+
+async def _marks(session: Session, uid: str) -> AsyncIterator[ExportedMark]:
+    async for key, value in _fields(session, session.connection.key(f"mk:{uid}")):
+        until, times, run = read_mark(value)
+        yield ExportedMark(key=key, until=until, run=run or None, times=times or None)
 
 
 async def _documents(session: Session) -> AsyncIterator[ExportedDocument]:
@@ -307,6 +317,7 @@ def _run(
         has_slot="slot" in row and slot_holder == id,
         overlap=row.get("overlap", b"").decode(),
         gather=row.get("gather"),
+        parts=parts_of(row["parts"]) if "parts" in row else None,
         hold=row.get("hold", b"").decode(),
         quiet_from=_number(row.get("qfrom")),
         quiet_until=_number(row.get("qtil")),

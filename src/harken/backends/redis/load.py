@@ -25,6 +25,8 @@ from harken.backends.redis.codec import (
     encode_msgpack,
     encode_state,
     encode_text,
+    mark_value,
+    parts_text,
     step_charge,
 )
 from harken.backends.redis.definitions import trigger_facts
@@ -38,6 +40,7 @@ from harken.store.export_rows import (
     ExportedDocument,
     ExportedEvent,
     ExportedFeed,
+    ExportedMark,
     ExportedMemory,
     ExportedRun,
     ExportedTick,
@@ -159,6 +162,8 @@ class Loader:
             "fired": row.fired,
             "done": row.done,
         }
+        if row.backfilling:
+            fields |= {f"backfilling:{feed}": "1" for feed in decode_trigger(row.definition).feeds[1:]}
         known = {"fired_at": row.last_fired_at, "reset": row.reset_at, "removed": row.removed_at}
         fields |= {field: value for field, value in known.items() if value is not None}
         self._uids[row.name] = row.uid
@@ -170,6 +175,15 @@ class Loader:
             ("HSET", self._key("tn"), row.name, row.uid),
             ("SADD", self._key(f"ft:{row.feed}"), row.uid),
             *([_hash(self._key(f"sp:{row.uid}"), spent)] if spent else []),
+            *(("SADD", self._key(f"ft:{feed}"), row.uid) for feed in decode_trigger(row.definition).feeds[1:]),
+            *(command for mark in row.marks for command in self._mark(row.uid, mark)),
+        ]
+
+    def _mark(self, uid: str, mark: ExportedMark) -> list[Command]:
+        value = mark_value(mark.until, mark.times or b"", mark.run or b"")
+        return [
+            ("HSET", self._key(f"mk:{uid}"), mark.key, value),
+            ("ZADD", self._key("mx"), mark.until, mark.key + uid.encode()),
         ]
 
     def _document(self, row: ExportedDocument) -> list[Command]:
@@ -298,6 +312,7 @@ def _run_fields(run: ExportedRun, has_texts: bool) -> dict[str, Any]:
         "event": run.event,
         "overlap": run.overlap or None,
         "gathered": run.gathered if run.gather is not None else None,
+        "parts": parts_text(run.parts) if run.parts is not None else None,
         "hold": run.hold or None,
         "qfrom": run.quiet_from,
         "qtil": run.quiet_until,

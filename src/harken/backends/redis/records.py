@@ -24,6 +24,7 @@ from harken.backends.redis.codec import (
     known_of,
     moment,
     moment_or_none,
+    parts_of,
 )
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.backends.run_states import CANCELLED, DEAD, FAILED, HELD, MOST_COUNTED, READY, STATES, backlogs_of
@@ -31,6 +32,7 @@ from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run
 from harken.store import Backlog, DeadLetter, History, Page
+from harken.store.gathering import part_numbers
 
 __all__ = ["RedisRecords", "ids_of_feed", "ids_of_key"]
 
@@ -454,6 +456,7 @@ def _run(session: Session, found: Sequence[Any], workflows: dict[str, str], keys
         waiting_for=row.get("wait", b"").decode() if STATES[state] == "waiting" else "",
         parent=row.get("parent", b"").hex(),
         replay_of=row.get("replay", b"").hex(),
+        parts=part_numbers(parts_of(row["parts"])) if "parts" in row else (),
         journal=decode_steps(map(session.seal.open, journal)),
     )
 

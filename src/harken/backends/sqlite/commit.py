@@ -199,7 +199,12 @@ def _again(tx: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict,
 
 def _end_backfill(tx: Transaction, feed: FeedRow, uids: Sequence[str]) -> None:
     for uid in uids:
-        tx.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
+        trigger = tx.trigger(uid)
+        if trigger.feed == feed.name:
+            tx.execute("UPDATE triggers SET backfilling=0 WHERE id=?", (trigger.id,))
+        else:
+            done = "UPDATE trigger_feeds SET backfilling=0 WHERE trigger=? AND feed=?"
+            tx.execute(done, (trigger.id, feed.name))
     tx.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
     tx.feed_changed(feed.name)
 

@@ -15,7 +15,7 @@ from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.leases import begin_generation
 from harken.backends.sqlite.queue import release_flood, release_held
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.transaction import Transaction, TriggerRow
 from harken.errors import NotFound
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
@@ -32,6 +32,8 @@ TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, la
 backfilling, done"""
 
 SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
+
+LISTENING = "(feed=? OR id IN (SELECT trigger FROM trigger_feeds WHERE feed=?))"
 
 COUNT_MEMORY = f"""SELECT count(*) FROM
 (SELECT 1 FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) LIMIT {MEMORY_COUNTED})"""
@@ -107,11 +109,12 @@ def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[s
         row = known.pop(trigger.name, None)
         encoded = msgspec.json.encode(trigger)
         if row is None:
-            changed.add(trigger.feed)
+            changed |= set(trigger.feeds)
             _insert_trigger(tx, trigger, encoded, now)
             continue
         if row[4] is not None or tx.seal.open(row[3]) != encoded:
-            changed |= {trigger.feed, row[2]}
+            changed |= {*trigger.feeds, *_stored_feeds(tx, row[1], row[2])}
+            _write_feeds(tx, row[1], trigger.feeds, backfilling=False)
             tx.execute(
                 "UPDATE triggers SET feed=?, definition=?, removed_at=NULL WHERE id=?",
                 (trigger.feed, tx.seal.shut(encoded), row[1]),
@@ -121,12 +124,13 @@ def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[s
             release_flood(tx, tx.trigger_named(trigger.name), trigger.flood_limit, now)
         if definitions.starting and trigger.startup != "since_last":
             _start_again(tx, trigger, row[1], now)
-            changed.add(trigger.feed)
+            changed |= set(trigger.feeds)
     for _, id, feed, _, removed_at in known.values():
         if removed_at is None:
-            changed.add(feed)
+            changed |= set(_stored_feeds(tx, id, feed))
             # a removed trigger that comes back must not resume an old backfill
             tx.execute("UPDATE triggers SET removed_at=?, backfilling=0 WHERE id=?", (now, id))
+            tx.execute("DELETE FROM trigger_feeds WHERE trigger=?", (id,))
     return changed | _pause_on_arrival(tx, definitions.to_pause(there))
 
 
@@ -134,7 +138,27 @@ def _pause_on_arrival(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these triggers before their feeds are read. Return the feeds."""
     for name, reason in reasons.items():
         tx.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (tx.shut(reason), name))
-    return {tx.trigger_named(name).feed for name in reasons}
+    return {feed for name in reasons for feed in _feeds_of(tx, tx.trigger_named(name))}
+
+
+def _feeds_of(tx: Transaction, trigger: TriggerRow) -> list[str]:
+    return _stored_feeds(tx, trigger.id, trigger.feed)
+
+
+def _stored_feeds(tx: Transaction, id: int, feed: str) -> list[str]:
+    """The feeds that a trigger listens to; `feed` is its own."""
+    further = tx.execute("SELECT feed FROM trigger_feeds WHERE trigger=? ORDER BY feed", (id,)).fetchall()
+    return [feed, *(name for (name,) in further)]
+
+
+def _write_feeds(tx: Transaction, id: int, feeds: Sequence[str], *, backfilling: bool) -> None:
+    """Store the further feeds of a trigger; those that it has already keep their state."""
+    for _, gone in tx.execute("SELECT trigger, feed FROM trigger_feeds WHERE trigger=?", (id,)).fetchall():
+        if gone not in feeds[1:]:
+            tx.execute("DELETE FROM trigger_feeds WHERE trigger=? AND feed=?", (id, gone))
+    for feed in feeds[1:]:
+        row = (id, feed, backfilling)
+        tx.execute("INSERT OR IGNORE INTO trigger_feeds (trigger, feed, backfilling) VALUES (?,?,?)", row)
 
 
 def _insert_trigger(tx: Transaction, trigger: Trigger, encoded: bytes, now: int) -> None:
@@ -153,6 +177,7 @@ def _insert_trigger(tx: Transaction, trigger: Trigger, encoded: bytes, now: int)
             now,
         ),
     )
+    _write_feeds(tx, tx.connection.last_insert_rowid(), trigger.feeds, backfilling=trigger.backfill > 0)
 
 
 def _start_again(tx: Transaction, trigger: Trigger, id: int, now: int) -> None:
@@ -164,6 +189,7 @@ def _start_again(tx: Transaction, trigger: Trigger, id: int, now: int) -> None:
     reset_at = tx.value("SELECT reset_at FROM triggers WHERE id=?", (id,))
     start = max(now - round(trigger.backfill * 1_000_000), reset_at or 0)
     tx.execute("UPDATE triggers SET start_line=?, reads_from=?, backfilling=1 WHERE id=?", (start, start, id))
+    tx.execute("UPDATE trigger_feeds SET backfilling=1 WHERE trigger=?", (id,))
 
 
 def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], now: int) -> None:
@@ -235,16 +261,17 @@ def _begin_epoch(tx: Transaction, feed: Feed, id: int, now: int) -> None:
         tx.execute("UPDATE feeds SET baselined=0 WHERE id=?", (id,))
     last = tx.value("SELECT last_success FROM feeds WHERE id=?", (id,)) or now
     tx.execute(
-        """UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=max(start_line, ?),
-        reads_from=max(reads_from, ?) WHERE feed=? AND removed_at IS NULL AND created_at<?""",
-        (tx.next_event, last, last, feed.name, now),
+        f"""UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=max(start_line, ?),
+        reads_from=max(reads_from, ?) WHERE {LISTENING} AND removed_at IS NULL AND created_at<?""",
+        (tx.next_event, last, last, feed.name, feed.name, now),
     )
 
 
 def _pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
     found = tx.trigger_named(trigger)
     tx.execute("UPDATE triggers SET paused=? WHERE id=?", (tx.shut(reason or "paused"), found.id))
-    _new_revision(tx, found.feed)
+    for feed in _feeds_of(tx, found):
+        _new_revision(tx, feed)
     return trigger_states(tx, "id=?", (found.id,))[0]
 
 
@@ -252,7 +279,8 @@ def _resume(tx: Transaction, trigger: str) -> TriggerState:
     found = tx.trigger_named(trigger)
     tx.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
     release_held(tx, found, "paused", tx.now())
-    _clear_errors(tx, found.feed)
+    for feed in _feeds_of(tx, found):
+        _clear_errors(tx, feed)
     return trigger_states(tx, "id=?", (found.id,))[0]
 
 
@@ -267,15 +295,18 @@ def _reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
             WHERE id=?""",
             (tx.next_event, now, now, now, found.id),
         )
-        tx.execute("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=?", (found.feed,))
-        _wipe_memory(tx, found.feed)
-    _clear_errors(tx, found.feed)
+        tx.execute("UPDATE trigger_feeds SET backfilling=0 WHERE trigger=?", (found.id,))
+    for feed in _feeds_of(tx, found):
+        if cursor:
+            tx.execute("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=?", (feed,))
+            _wipe_memory(tx, feed)
+        _clear_errors(tx, feed)
     return trigger_states(tx, "id=?", (found.id,))[0]
 
 
 def _wipe_memory(tx: Transaction, name: str) -> None:
     feed = tx.feed(name)
-    listening = tx.value("SELECT count(*) FROM triggers WHERE feed=? AND removed_at IS NULL", (name,))
+    listening = tx.value(f"SELECT count(*) FROM triggers WHERE {LISTENING} AND removed_at IS NULL", (name, name))
     if feed.identity == "transition" and listening > 1:
         # keys count the changes of a subject: starting at 1 again would give other triggers' next event a used key
         return
@@ -294,7 +325,7 @@ def _new_revision(tx: Transaction, feed: str) -> None:
 
 
 def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> list[MovedStart]:
-    now, moved = tx.now(), []
+    now, moved, feeds = tx.now(), [], set[str]()
     rows = tx.execute(
         "SELECT id, name, feed, start_line FROM triggers WHERE removed_at IS NULL AND start_line>? ORDER BY name",
         (now + FUTURE,),
@@ -308,8 +339,10 @@ def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> list[Mo
             reset_at=min(reset_at, ?1), backfilling=1 WHERE id=?2""",
             (line, id),
         )
+        tx.execute("UPDATE trigger_feeds SET backfilling=1 WHERE trigger=?", (id,))
         moved.append(MovedStart(trigger=name, feed=feed, was=moment(start), start_line=moment(line)))
-    for feed in sorted({one.feed for one in moved}):
+        feeds |= set(_stored_feeds(tx, id, feed))
+    for feed in sorted(feeds):
         _new_revision(tx, feed)
     return moved
 
@@ -331,11 +364,15 @@ def _listeners(tx: Transaction, feed: str) -> Listeners:
     row = tx.row("SELECT revision, definition FROM feeds WHERE name=?", (feed,))
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
-    rows = tx.execute(
-        "SELECT definition FROM triggers WHERE feed=? AND removed_at IS NULL ORDER BY name", (feed,)
-    ).fetchall()
+    where = f"{LISTENING} AND removed_at IS NULL"
+    rows = tx.execute(f"SELECT definition FROM triggers WHERE {where} ORDER BY name", (feed, feed)).fetchall()
     definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
-    states = trigger_states(tx, "feed=? AND removed_at IS NULL", (feed,))
+    further = "SELECT t.uid, f.backfilling FROM trigger_feeds f JOIN triggers t ON t.id=f.trigger WHERE f.feed=?"
+    flags = dict(tx.execute(further, (feed,)))
+    states = [
+        msgspec.structs.replace(state, backfilling=bool(flags[state.uid])) if state.uid in flags else state
+        for state in trigger_states(tx, where, (feed, feed))
+    ]
     definition = decode_feed(tx.seal.open(row[1]))
     pairs = list(zip(definitions, states, strict=True))
     return Listeners(revision=row[0], feed=definition, triggers=pairs)

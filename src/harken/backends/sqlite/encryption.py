@@ -33,6 +33,7 @@ HASHED = {
     "events": ("kid",),
     "runs": ("id", "slot", "gather", "parent", "replay_of"),
     "slots": ("key",),
+    "marks": ("key", "run"),
 }
 """Columns of names, which are stored as a hash: encryption makes it a keyed one."""
 

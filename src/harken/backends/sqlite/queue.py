@@ -8,23 +8,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from harken.backends.budgets import budget_room, window
-from harken.backends.codec import micros
+from harken.backends.codec import micros, moment
 from harken.backends.run_states import (
+    ANSWERED,
     BLOCKED,
     CANCELLED,
     DROPPED,
+    ENDED,
     GATHERING,
     HAS_ITS_RUN,
     HELD,
     HOLD_REASONS,
+    MISSED,
     NOT_OVER,
     READY,
     REPLACED,
     RUNNING,
+    SAME_VALUE,
+    TOO_EARLY,
     WAITING,
+    delayed_reason,
     gathered_reason,
+    mark_name,
     run_id_of,
+    throttled_reason,
 )
 from harken.backends.sqlite.moved import watch
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
@@ -32,7 +42,23 @@ from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import StepRecord
-from harken.store import GatherInto, Intent
+from harken.store import Distinct, GatherInto, Intent, JoinPart, RateLimit
+from harken.store.gathering import (
+    Gathered,
+    answered_by,
+    decode_parts,
+    encode_parts,
+    fits,
+    is_complete,
+    keeps_incomplete,
+    pack_times,
+    part_of,
+    postponed,
+    runs_when_over,
+    start_within,
+    unpack_times,
+    with_start,
+)
 
 __all__ = [
     "INSERT_RUN",
@@ -55,6 +81,8 @@ INSERT_RUN = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, stat
 token, lease_until, holder, event, input, slot, overlap, gather, gathered, hold, created_at, started_at)
 VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
 
+SET_MARK = "INSERT OR REPLACE INTO marks (trigger, key, until, run, times) VALUES (?,?,?,?,?)"
+
 SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET
 amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
 
@@ -72,6 +100,28 @@ def resolve(
     With `handed`, a run that is due is inserted as claimed by `holder` and appended there.
     """
     trigger = tx.trigger(intent.trigger)
+    if intent.distinct is None and intent.rate is None:
+        return _start(tx, trigger, intent, event_id, now, handed, holder)
+    limited = _limit(tx, trigger, intent, now)
+    if isinstance(limited, Verdict):
+        return limited
+    verdict = _start(tx, trigger, limited, event_id, now, handed, holder)
+    if intent.distinct is not None and verdict.outcome in ("fired", "held", "gathered"):
+        key = mark_name(tx.seal, "dedupe", intent.epoch, intent.distinct.key)
+        until = now + round(intent.distinct.seconds * 1_000_000)
+        tx.execute(SET_MARK, (trigger.id, key, until, bytes.fromhex(verdict.run_id), None))
+    return verdict
+
+
+def _start(
+    tx: Transaction,
+    trigger: TriggerRow,
+    intent: Intent,
+    event_id: int,
+    now: int,
+    handed: list[tuple[int, bytes, Intent]] | None,
+    holder: str,
+) -> Verdict:
     if intent.gather is not None:
         return _gather(tx, trigger, intent, intent.gather, event_id, now)
     run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
@@ -149,6 +199,62 @@ def _set_limits(tx: Transaction, trigger: TriggerRow, intent: Intent, seq: int, 
         spend(tx, trigger.id, "runs", 1, now)
 
 
+def _limit(tx: Transaction, trigger: TriggerRow, intent: Intent, now: int) -> Verdict | Intent:
+    """Apply dedupe and throttle: the verdict that no run starts, or the intent with the time when it does."""
+    known = _known_run(tx, trigger, intent)
+    if known is not None:
+        return _duplicate(trigger, known)
+    if _would_skip(tx, intent):
+        # what is skipped must not count
+        return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
+    first = _first_with(tx, trigger, intent, intent.distinct, now) if intent.distinct else None
+    if first is not None:
+        return Verdict(trigger=trigger.name, outcome="duplicate", reason=SAME_VALUE, run_id=first.hex())
+    start = _take_start(tx, trigger, intent, intent.rate, now) if intent.rate else None
+    if start is None or intent.rate is None:
+        return intent
+    if intent.rate.drops:
+        return Verdict(trigger=trigger.name, outcome="skipped", reason=throttled_reason(start // 1_000_000))
+    reason = delayed_reason(start // 1_000_000, intent.reason)
+    return msgspec.structs.replace(intent, due_at=moment(start), reason=reason)
+
+
+def _would_skip(tx: Transaction, intent: Intent) -> bool:
+    if intent.overlap != "skip" or not intent.slot or intent.hold or intent.gather is not None:
+        return False
+    return tx.value("SELECT 1 FROM slots WHERE key=?", (tx.seal.name(intent.slot),)) is not None
+
+
+def _known_run(tx: Transaction, trigger: TriggerRow, intent: Intent) -> bytes | None:
+    """The run that has this occurrence already."""
+    alone = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
+    if tx.value("SELECT 1 FROM runs WHERE id=?", (alone,)):
+        return alone
+    return _gathered_before(tx, trigger, intent.run_key) if intent.gather or trigger.shares else None
+
+
+def _first_with(tx: Transaction, trigger: TriggerRow, intent: Intent, distinct: Distinct, now: int) -> bytes | None:
+    key = mark_name(tx.seal, "dedupe", intent.epoch, distinct.key)
+    found: bytes | None = tx.value(
+        "SELECT run FROM marks WHERE trigger=? AND key=? AND until>?", (trigger.id, key, now)
+    )
+    return found
+
+
+def _take_start(tx: Transaction, trigger: TriggerRow, intent: Intent, rate: RateLimit, now: int) -> int | None:
+    """None: the run may start when it is due, which counts now. Otherwise when the throttle allows it."""
+    key = mark_name(tx.seal, "throttle", intent.epoch, rate.key)
+    packed = tx.value("SELECT times FROM marks WHERE trigger=? AND key=?", (trigger.id, key))
+    times = unpack_times(packed) if packed else []
+    wanted = max(micros(intent.due_at), now)
+    start = start_within(times, wanted, rate)
+    if start == wanted or not rate.drops:
+        kept = with_start(times, start, rate)
+        until = kept[-1] + round(rate.seconds * 1_000_000)
+        tx.execute(SET_MARK, (trigger.id, key, until, None, pack_times(kept)))
+    return None if start == wanted else start
+
+
 def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
     return Verdict(trigger=trigger.name, outcome="duplicate", reason=HAS_ITS_RUN, run_id=run_id.hex())
 
@@ -160,15 +266,30 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
     earlier = alone if known else _gathered_before(tx, trigger, intent.run_key)
     if earlier is not None:
         return _duplicate(trigger, earlier)
+    if into.part is not None and into.part.ends:
+        return _end_join(tx, trigger, intent, into, into.part, now)
     key = tx.seal.name(f"gather\0{into.key}")
     row = tx.row(
-        f"SELECT seq, id, gathered, due_at FROM runs WHERE trigger=? AND gather=? AND state={GATHERING}",
+        f"""SELECT seq, id, gathered, due_at, created_at, parts FROM runs
+        WHERE trigger=? AND gather=? AND state={GATHERING}""",
         (trigger.id, key),
     )
     if row is not None and row[3] <= now:
         # its window ended, though no claim has closed it yet
         close_gathering(tx, row[0], now)
         row = None
+    parts: list[Gathered] = []
+    if into.part is not None:
+        if _is_answered(tx, trigger, intent, into, into.part, now):
+            return Verdict(trigger=trigger.name, outcome="skipped", reason=ANSWERED)
+        at = micros(into.part.at)
+        parts = decode_parts(row[5]) if row is not None and row[5] else []
+        if row is not None and parts and not fits(parts, at, into.part.span):
+            if at < min(time for _, time in parts):
+                return Verdict(trigger=trigger.name, outcome="skipped", reason=TOO_EARLY)
+            close_gathering(tx, row[0], now)
+            row, parts = None, []
+        parts.append(part_of(into.part, at))
     if row is None:
         seq, gathered = tx.next_run, 1
         run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
@@ -189,17 +310,67 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
         tx.count_fired(trigger)
     else:
         seq, run_id, gathered = row[0], row[1], row[2] + 1
-        due = max(row[3], micros(into.due_at)) if into.extends else row[3]
+        due = postponed(row[3], row[4], micros(into.due_at), into)
         tx.execute("UPDATE runs SET gathered=?, due_at=? WHERE seq=?", (gathered, due, seq))
     if intent.quiet is not None or trigger.budget is not None:
         _set_limits(tx, trigger, intent, seq, now, starts=False)
     if intent.watched:
         watch(tx, seq)
     tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
-    if into.max and gathered >= into.max:
+    if into.part is not None:
+        _join(tx, seq, parts, into.part, now)
+    elif into.max and gathered >= into.max:
         close_gathering(tx, seq, now)
     reason = gathered_reason(gathered, intent.reason)
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
+
+
+def _join(tx: Transaction, seq: int, parts: list[Gathered], part: JoinPart, now: int) -> None:
+    """Store the parts of a join. If they are complete its run is due, unless the join is without some part."""
+    encoded = encode_parts(parts, keeps=runs_when_over(parts, part))
+    tx.execute("UPDATE runs SET parts=? WHERE seq=?", (encoded, seq))
+    if not part.waits and is_complete(parts, part):
+        close_gathering(tx, seq, now)
+
+
+def _is_answered(
+    tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherInto, part: JoinPart, now: int
+) -> bool:
+    """Whether a part that the join is without happened after this one, although it came before it."""
+    if not part.waits:
+        return False
+    key = mark_name(tx.seal, "none", intent.epoch, into.key)
+    packed = tx.value("SELECT times FROM marks WHERE trigger=? AND key=? AND until>?", (trigger.id, key, now))
+    at = micros(part.at)
+    return packed is not None and answered_by(at, at, unpack_times(packed)[0], part.span)
+
+
+def _end_join(
+    tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherInto, part: JoinPart, now: int
+) -> Verdict:
+    """A part that the join is without: it ends the run that waits, and what happened before it and comes later."""
+    at, key = micros(part.at), mark_name(tx.seal, "none", intent.epoch, into.key)
+    packed = tx.value("SELECT times FROM marks WHERE trigger=? AND key=?", (trigger.id, key))
+    latest = max([at, *unpack_times(packed)]) if packed else at
+    tx.execute(SET_MARK, (trigger.id, key, now + round(part.span * 1_000_000), None, pack_times([latest])))
+    row = tx.row(
+        f"SELECT seq, id, parts, slot FROM runs WHERE trigger=? AND gather=? AND state={GATHERING} AND due_at>?",
+        (trigger.id, tx.seal.name(f"gather\0{into.key}"), now),
+    )
+    times = [time for _, time in decode_parts(row[2])] if row is not None and row[2] else []
+    if row is None or not times or not answered_by(max(times), min(times), at, part.span):
+        reason = gathered_reason(0, intent.reason, has_run=False)
+        return Verdict(trigger=trigger.name, outcome="gathered", reason=reason)
+    _cancel_gathering(tx, row[0], ENDED, now)
+    reason = gathered_reason(0, intent.reason)
+    return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=row[1].hex())
+
+
+def _cancel_gathering(tx: Transaction, seq: int, reason: str, now: int) -> None:
+    tx.execute(
+        "UPDATE runs SET state=?, finished_at=?, error=?, hold=NULL WHERE seq=?",
+        (CANCELLED, now, tx.shut(reason), seq),
+    )
 
 
 def _gathered_before(tx: Transaction, trigger: TriggerRow, run_key: str) -> bytes | None:
@@ -216,9 +387,13 @@ def _gathered_before(tx: Transaction, trigger: TriggerRow, run_key: str) -> byte
 
 
 def close_gathering(tx: Transaction, seq: int, now: int) -> None:
-    """Make the run due, or held if it has a hold: its window is over or full."""
-    hold = tx.value("SELECT hold FROM runs WHERE seq=?", (seq,))
-    if hold:
+    """Make the run due, or held if it has a hold: its window is over or full. A join that missed a part is dropped."""
+    row = tx.row("SELECT hold, parts FROM runs WHERE seq=?", (seq,))
+    assert row is not None
+    hold, parts = row
+    if not keeps_incomplete(parts):
+        _cancel_gathering(tx, seq, MISSED, now)
+    elif hold:
         tx.execute("UPDATE runs SET state=?1, since=?2, due_at=?2 WHERE seq=?3", (HELD, now, seq))
     else:
         admit(tx, seq, now)

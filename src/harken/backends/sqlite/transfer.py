@@ -191,7 +191,8 @@ def _header(tx: Transaction, identity: bytes) -> ExportHeader:
 def _triggers(tx: Transaction, tables: Tables) -> Iterator[ExportedTrigger]:
     for *row, id in tx.execute(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
         spent = tx.execute("SELECT what, since, amount FROM spent WHERE trigger=? ORDER BY what", (id,))
-        yield tables.trigger(row, spent.fetchall())
+        marks = tx.execute("SELECT key, until, run, times FROM marks WHERE trigger=? ORDER BY key", (id,))
+        yield tables.trigger(row, spent.fetchall(), marks.fetchall())
 
 
 def _runs(tx: Transaction) -> Iterator[ExportedRun]:
@@ -281,6 +282,8 @@ class _Loader:
         ids.update(self._tx.execute("SELECT uid, id FROM triggers"))
         spent = [(ids[row.uid], one.what, one.since, one.amount) for row in chunk for one in row.spent]
         self._insert("spent", "trigger, what, since, amount", spent)
+        self._insert("marks", "trigger, key, until, run, times", self._tables.marks(chunk, ids))
+        self._insert("trigger_feeds", "trigger, feed, backfilling", self._tables.listening(chunk, ids))
 
     def _load_runs(self, chunk: Sequence[ExportedRun]) -> None:
         self._insert("runs", COLUMNS["runs"], [self._runs.of_run(row) for row in chunk])

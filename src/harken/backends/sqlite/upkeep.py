@@ -54,6 +54,8 @@ EVENTS = _aged("events", "id", "recorded_at", MAY_GO)
 PUSHED = f"SELECT id FROM feeds WHERE pushed AND id>=? ORDER BY id LIMIT {LOOKED}"
 FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
 (SELECT feed, mid FROM memory WHERE absent AND last_seen<? ORDER BY last_seen LIMIT ?)"""
+FORGET_MARKS = """DELETE FROM marks WHERE (trigger, key) IN
+(SELECT trigger, key FROM marks WHERE until<? ORDER BY until LIMIT ?)"""
 
 CHECKS = {
     "runs that refer to an event that is gone: {}": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
@@ -140,6 +142,7 @@ def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: fl
             + _delete_oldest(tx, AUDIT, now - round(audit * 1e6))
             + _forget_pushed(tx, now - round(pushed * 1e6))
             + _forget_absent(tx, run_age)
+            + _forget_marks(tx, now)
         )
         gone += deleted
         if not deleted or tx.clock.monotonic() >= until:
@@ -226,6 +229,11 @@ def _forget_pushed(tx: Transaction, before: int) -> int:
 
 def _forget_absent(tx: Transaction, before: int) -> int:
     tx.execute(FORGET_ABSENT, (before, BATCH))
+    return tx.connection.changes()
+
+
+def _forget_marks(tx: Transaction, now: int) -> int:
+    tx.execute(FORGET_MARKS, (now, BATCH))
     return tx.connection.changes()
 
 

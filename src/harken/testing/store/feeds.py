@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from harken.testing.store.commits import CommitContract
 from harken.testing.store.gathering import GatherContract
+from harken.testing.store.joining import JoinContract
 from harken.testing.store.leases import LeaseContract
+from harken.testing.store.limits import LimitContract
 from harken.testing.store.many_verdicts import ManyVerdictsContract
 from harken.testing.store.memory import MemoryContract
 from harken.testing.store.opening import OpenContract
@@ -25,6 +27,8 @@ class FeedsContract(
     ManyVerdictsContract,
     MemoryContract,
     GatherContract,
+    JoinContract,
+    LimitContract,
     SlotContract,
     QuietHoursContract,
 ):

@@ -280,7 +280,11 @@ local function write_commit(commit, planned)
   end
   if #commit.backfilled > 0 then
     for _, uid in ipairs(commit.backfilled) do
-      call('HSET', P .. 'tr:' .. uid, 'backfilling', '')
+      if trigger_of(uid).feed == feed then
+        call('HSET', P .. 'tr:' .. uid, 'backfilling', '')
+      else
+        call('HDEL', P .. 'tr:' .. uid, 'backfilling:' .. feed)
+      end
     end
     call('HINCRBY', P .. 'f:' .. feed, 'revision', 1)
   end

@@ -2,14 +2,16 @@
 -- The configured feeds and triggers: made current, paused, resumed, reset.
 
 -- verb: open
--- with: queue memory
+-- with: queue memory trigger_feeds
 -- Make a configuration current. Return the epoch of the store, or -1 if the definitions are no longer at `revision`.
 -- Whatever depends on how far feeds have read is decided here, the rest by the caller.
 
--- A change of a trigger is {op, uid, name, feed, definition, earlier feed, facts, backfill, flood limit, startup mode,
--- whether it was removed}; `facts` are fields and values of its hash.
+-- A change of a trigger is {op, uid, name, feed, definition, earlier feeds, facts, backfill, flood limit, startup mode,
+-- whether it was removed, further feeds}; `facts` are fields and values of its hash. Whether it is backfilling is noted
+-- for each further feed too.
 local function write_trigger(change)
-  local op, uid, trigger, feed, definition, earlier_feed, facts, backfill = unpack(change)
+  local op, uid, trigger, feed, definition, earlier_feeds, facts, backfill = unpack(change)
+  local further = change[12]
   local key = P .. 'tr:' .. uid
   if op == 'new' then
     local begin = now - backfill
@@ -17,17 +19,23 @@ local function write_trigger(change)
       'paused', '', 'backfilling', backfill > 0 and '1' or '')
     call('HSET', P .. 'tn', trigger, uid)
   end
-  if earlier_feed ~= '' and earlier_feed ~= feed then
-    call('SREM', P .. 'ft:' .. earlier_feed, uid)
+  for _, earlier in ipairs(earlier_feeds) do
+    call('SREM', P .. 'ft:' .. earlier, uid)
   end
   call('SADD', P .. 'ft:' .. feed, uid)
+  for _, each in ipairs(further) do
+    call('SADD', P .. 'ft:' .. each, uid)
+    if op == 'new' and backfill > 0 then
+      call('HSET', key, 'backfilling:' .. each, '1')
+    end
+  end
   call('HSET', key, 'feed', feed, 'definition', text(definition), unpack(facts))
   call('HDEL', key, 'removed', 'quiet_asked', 'quiet_from', 'quiet_until')
   known_triggers[uid] = nil
 end
 
 -- Move the start line of a trigger as its startup mode wants it.
-local function apply_startup(uid, startup, backfill)
+local function apply_startup(uid, startup, backfill, further)
   local key = P .. 'tr:' .. uid
   if startup == 'ignore_historical' then
     -- events since the last stop are still read, so that each gets its verdict
@@ -36,6 +44,9 @@ local function apply_startup(uid, startup, backfill)
   end
   local begin = math.max(now - backfill, tonumber(call('HGET', key, 'reset')) or 0)
   call('HSET', key, 'start', begin, 'reads', begin, 'backfilling', '1')
+  for _, each in ipairs(further) do
+    call('HSET', key, 'backfilling:' .. each, '1')
+  end
 end
 
 local function change_trigger(change)
@@ -43,6 +54,9 @@ local function change_trigger(change)
   if op == 'remove' then
     -- also end its backfill: it must not continue if the trigger comes back one day
     call('HSET', P .. 'tr:' .. uid, 'removed', now, 'backfilling', '')
+    for _, each in ipairs(further_feeds(uid)) do
+      call('HDEL', P .. 'tr:' .. uid, 'backfilling:' .. each)
+    end
     return
   end
   if op ~= 'keep' then
@@ -53,7 +67,7 @@ local function change_trigger(change)
     release_flood(uid, flood_limit)
   end
   if startup ~= '' and op ~= 'new' then
-    apply_startup(uid, startup, backfill)
+    apply_startup(uid, startup, backfill, change[12])
   end
 end
 
@@ -227,7 +241,7 @@ local function listeners(feed)
 end
 
 -- verb: steer
--- with: queue
+-- with: queue trigger_feeds
 -- Pause, resume or reset a trigger. Return its uid.
 local function wipe_memory(feed)
   local listening = 0
@@ -250,36 +264,43 @@ local function steer(how, trigger, option)
   if not uid then
     return { '!', 'trigger', trigger }
   end
-  local key, feed = P .. 'tr:' .. uid, trigger_of(uid).feed
-  local feed_key = P .. 'f:' .. feed
-  local feed_exists = call('EXISTS', feed_key) == 1
+  local key, wipes = P .. 'tr:' .. uid, how == 'reset' and option
+  local feeds = further_feeds(uid)
   if how == 'pause' then
     call('HSET', key, 'paused', text(option))
   else
     call('HSET', key, 'paused', '')
     release_held(uid, 'paused', false)
-    if how == 'reset' and option then
+    if wipes then
       local epoch_event = call('HGET', P .. 'n', 'event') or '1'
       call('HINCRBY', key, 'epoch', 1)
       call('HSET', key, 'epoch_event', epoch_event, 'start', now, 'reads', now, 'reset', now, 'backfilling', '')
-      if feed_exists then
+      for _, each in ipairs(feeds) do
+        call('HDEL', key, 'backfilling:' .. each)
+      end
+    end
+  end
+  feeds[#feeds + 1] = trigger_of(uid).feed
+  for _, feed in ipairs(feeds) do
+    local feed_key = P .. 'f:' .. feed
+    if call('EXISTS', feed_key) == 1 then
+      if wipes then
         call('HDEL', feed_key, 'cursor', 'watermark')
         wipe_memory(feed)
       end
+      if how ~= 'pause' then
+        call('HDEL', feed_key, 'health', 'clean')
+        call('HSET', feed_key, 'due', now)
+      end
+      call('HINCRBY', feed_key, 'revision', 1)
     end
-    if feed_exists then
-      call('HDEL', feed_key, 'health', 'clean')
-      call('HSET', feed_key, 'due', now)
-    end
-  end
-  if feed_exists then
-    call('HINCRBY', feed_key, 'revision', 1)
   end
   write_counts()
   return uid
 end
 
 -- verb: move_start_lines
+-- with: trigger_feeds
 -- Move the start lines of these triggers that are more than `future` ahead. `lines` are {trigger, new line}. Return
 -- {trigger, feed, old line, new line} for each that was moved.
 local function move_start_lines(lines, future)
@@ -298,6 +319,10 @@ local function move_start_lines(lines, future)
       end
       moved[#moved + 1] = { trigger, feed, int(start), int(line) }
       changed[feed] = true
+      for _, each in ipairs(further_feeds(uid)) do
+        call('HSET', key, 'backfilling:' .. each, '1')
+        changed[each] = true
+      end
     end
   end
   for feed in pairs(changed) do

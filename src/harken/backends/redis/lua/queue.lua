@@ -63,9 +63,11 @@ local function admit(run, due)
   set_state(run, state, { due = due or math.min(run.due, now), hold = false })
 end
 
--- The gathering window has ended or is full: the run is due, unless it is held.
+-- The gathering window has ended or is full: the run is due, unless it is held. A join that missed a part is dropped.
 local function close_gathering(run)
-  if run.hold then
+  if run.parts and sub(run.parts, 1, 1) == '0' then
+    set_state(run, CANCELLED, { over = now, why = 'missed', hold = false })
+  elseif run.hold then
     set_state(run, HELD, { due = now })
   else
     admit(run)

@@ -88,6 +88,16 @@ local function prune_gathered(slice)
   end
 end
 
+-- Forget marks that limit nothing any more.
+local function prune_marks(slice)
+  local ended = call('ZRANGEBYSCORE', P .. 'mx', '-inf', '(' .. int(now), 'LIMIT', 0, slice)
+  for _, found in ipairs(ended) do
+    call('HDEL', P .. 'mk:' .. sub(found, 17), sub(found, 1, 16))
+    call('ZREM', P .. 'mx', found)
+  end
+  return #ended
+end
+
 local function prune_ticks(before, slice)
   for deleted = 0, slice - 1 do
     local feed = call('LINDEX', P .. 'tq', 0)
@@ -171,6 +181,7 @@ local function prune(runs_before, ticks_before, events_before, audits_before, sl
     return nil
   end)
   prune_gathered(slice)
+  deleted = deleted + prune_marks(slice)
   deleted = deleted + prune_ticks(ticks_before, slice)
   deleted = deleted + prune_refused_events(events_before, slice)
   deleted = deleted + prune_absent(runs_before, slice)
