@@ -48,7 +48,12 @@ class Backfill:
     async def of_pushed(self, definitions: Definitions, opened: Opened) -> None:
         """Decide stored events of pushed feeds again. They cannot be read again, so that completes their backfill."""
         pushed = {feed.name for feed in definitions.feeds if feed.way != "poll"}
-        backfilling = {trigger.feed for trigger in definitions.triggers if opened.triggers[trigger.name].backfilling}
+        backfilling = {
+            feed
+            for trigger in definitions.triggers
+            if opened.triggers[trigger.name].backfilling
+            for feed in trigger.feeds
+        }
         for feed in sorted(backfilling & pushed):
             await self.of_feed(feed)
 

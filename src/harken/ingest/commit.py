@@ -76,14 +76,17 @@ class RuleCache:
             if name in opened.feeds and rules.revision >= opened.feeds[name].revision
         }
         triggers: dict[str, list[tuple[Trigger, TriggerState]]] = {}
+        shared: set[str] = set()
         for trigger in sorted(definitions.triggers, key=lambda trigger: trigger.name):
             triggers.setdefault(trigger.feed, []).append((trigger, opened.triggers[trigger.name]))
+            # the state of a trigger that listens to several feeds differs between them: the store tells
+            shared.update(trigger.feeds[1:])
         self._listeners = {
             feed.name: Listeners(
                 revision=opened.feeds[feed.name].revision, feed=feed, triggers=triggers.get(feed.name, ())
             )
             for feed in definitions.feeds
-            if feed.name not in self._rules
+            if feed.name not in self._rules and feed.name not in shared
         }
 
 

@@ -4,6 +4,7 @@ from harken.match.decide import Read, match, spaced_due, variables_of
 from harken.match.dedup import Sighting, memory_id, recognise
 from harken.match.rules import Rule, Rules, compile_rules
 from harken.match.screen import Screen, Screened
+from harken.match.timeline import stories
 
 __all__ = [
     "Read",
@@ -17,5 +18,6 @@ __all__ = [
     "memory_id",
     "recognise",
     "spaced_due",
+    "stories",
     "variables_of",
 ]

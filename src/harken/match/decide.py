@@ -11,14 +11,15 @@ import msgspec
 from harken.durations import format_duration
 from harken.errors import HarkenError
 from harken.event import Event, Outcome, Span, Verdict
-from harken.language.cel import Bound, bind
+from harken.feed import Debounce, Gather, Join
+from harken.language.cel import Bound, Key, bind
 from harken.language.go_template import Template
 from harken.match.dedup import Sighting
-from harken.match.rules import Rule, Rules
+from harken.match.rules import Rule, RulePart, Rules
 from harken.schedule import Quiet, quiet_hours, zone_of
-from harken.store import Entry, GatherInto, Intent
+from harken.store import Distinct, Entry, GatherInto, Intent, JoinPart, RateLimit
 
-__all__ = ["CATCH_UP", "SPREAD", "Read", "match", "spaced_due", "variables_of"]
+__all__ = ["CATCH_UP", "SPREAD", "Read", "gather_into", "match", "spaced_due", "variables_of"]
 
 CATCH_UP = timedelta(seconds=60)
 """The shared run of old events is due when no further one has come for so long: all pages of a read share one run."""
@@ -100,8 +101,30 @@ def _decide_all(
                 outcome: Outcome = "filtered" if decision.outcome == "false" else "error"
                 decisions.append(Verdict(trigger=rule.name, outcome=outcome, reason=decision.reason))
                 continue
-        decisions.append(_intent(event, rule, rules, read, spaced))
+        part: RulePart | None = None
+        if rule.joins:
+            bound = bound or bind(_variables(event, rules), rules.needs)
+            found = _part(rule, bound)
+            if isinstance(found, Verdict):
+                decisions.append(found)
+                continue
+            part = found
+        decisions.append(_intent(event, rule, rules, read, spaced, bound, part))
     return tuple(decisions)
+
+
+def _part(rule: Rule, bound: Bound) -> RulePart | Verdict:
+    """The first part of the trigger's join that the event is, or why it is none."""
+    reasons: list[str] = []
+    for part in rule.parts:
+        decision = part.when.decide(bound) if part.when is not None else None
+        if decision is None or decision.outcome == "true":
+            return part
+        if decision.outcome == "error":
+            return Verdict(trigger=rule.name, outcome="error", reason=f"part {part.name}: {decision.reason}")
+        reasons.append(f"not {part.name}: {decision.reason}")
+    reason = "; ".join(reasons) or "no part of its join comes from this feed"
+    return Verdict(trigger=rule.name, outcome="filtered", reason=reason)
 
 
 def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | None:
@@ -151,7 +174,15 @@ def variables_of(event: Event, feed: str) -> dict[str, Any]:
     }
 
 
-def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str, int]) -> Verdict | Intent:
+def _intent(
+    event: Event,
+    rule: Rule,
+    rules: Rules,
+    read: Read,
+    spaced: dict[str, int],
+    bound: Bound | None,
+    part: RulePart | None,
+) -> Verdict | Intent:
     trigger = rule.trigger
     revision = trigger.workflow_rev
     if trigger.routes:
@@ -162,15 +193,20 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str
     slot = ""
     mapped = b""
     into: GatherInto | None = None
+    distinct: Distinct | None = None
+    rate: RateLimit | None = None
     try:
         if rule.mapping is not None:
             mapped = msgspec.json.encode(_render(rule.mapping, _context(event, rule, rules)))
         if trigger.overlap != "allow":
             slot = f"{rule.uid}\0{_value(rule.slot, event, rule, rules)}"
         if trigger.gather is not None:
-            by = _value(rule.gather_by, event, rule, rules)
-            due = read.now + timedelta(seconds=trigger.gather.window)
-            into = GatherInto(by, due, trigger.gather.max)
+            key = rule.gather_by if part is None else part.by
+            into = gather_into(trigger.gather, _value(key, event, rule, rules, bound), read.now)
+            if part is not None:
+                into = msgspec.structs.replace(into, part=_join_part(event, rule, part, read.now))
+        if rule.limited:
+            distinct, rate = _limits(event, rule, rules, bound)
     except HarkenError as error:
         return Verdict(trigger=rule.name, outcome="error", reason=str(error))
     position = spaced.get(rule.uid, 0)
@@ -188,9 +224,51 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str
         hold=_hold(rule, rules, read),
         priority=trigger.priority,
         max_attempts=trigger.max_attempts,
+        reason=f"part {part.name}" if part is not None else "",
         watched=bool(trigger.routes),
+        distinct=distinct,
+        rate=rate,
     )
     return _timed(intent, event, rule, read) if rule.timed else intent
+
+
+def gather_into(gather: Gather, key: str, now: datetime) -> GatherInto:
+    """Where an event that comes now is gathered, and until when."""
+    if isinstance(gather, Debounce):
+        due = now + timedelta(seconds=gather.window)
+        return GatherInto(key, due, gather.max, extends=True, wait=gather.max_wait)
+    if isinstance(gather, Join):
+        return GatherInto(key, now + timedelta(seconds=gather.within))
+    return GatherInto(key, now + timedelta(seconds=gather.window), gather.max)
+
+
+def _join_part(event: Event, rule: Rule, part: RulePart, now: datetime) -> JoinPart:
+    join = rule.trigger.gather
+    assert isinstance(join, Join), "only joins have parts"
+    at = event.occurred_at or now
+    return JoinPart(
+        part.number,
+        at,
+        join.within,
+        join.needs,
+        ordered=join.form == "then",
+        ends=part.ends,
+        waits=bool(join.none),
+        keeps=join.on_miss == "run",
+        # who looks back on purpose wants what was there before
+        early=rule.trigger.startup == "since_last" and at < rule.state.created_at,
+    )
+
+
+def _limits(event: Event, rule: Rule, rules: Rules, bound: Bound | None) -> tuple[Distinct | None, RateLimit | None]:
+    throttle, dedupe = rule.trigger.throttle, rule.trigger.dedupe
+    distinct = rate = None
+    if dedupe is not None:
+        distinct = Distinct(_value(rule.dedupe_by, event, rule, rules, bound), dedupe.within)
+    if throttle is not None:
+        key = _value(rule.throttle_by, event, rule, rules, bound)
+        rate = RateLimit(key, throttle.most, throttle.per, throttle.rest == "drop")
+    return distinct, rate
 
 
 def _hold(rule: Rule, rules: Rules, read: Read) -> str:
@@ -214,9 +292,11 @@ def spaced_due(rule: Rule, rules: Rules, first: datetime, position: int) -> date
     return first + timedelta(seconds=rounds * length + within * spacing.delay)
 
 
-def _value(template: Template | None, event: Event, rule: Rule, rules: Rules) -> str:
+def _value(template: Key | Template | None, event: Event, rule: Rule, rules: Rules, bound: Bound | None = None) -> str:
     if template is None:
         return ""
+    if isinstance(template, Key):
+        return template.text(bound or bind(_variables(event, rules), rules.needs))
     value = template.value(_context(event, rule, rules))
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
@@ -266,7 +346,10 @@ def _shared(intent: Intent, rule: Rule, now: datetime) -> Intent:
         alone = rule.slot is not None or overlap == "cancel_previous"
         slot, overlap = f"{rule.uid}{OLD}" if alone else slot, "queue"
     into = GatherInto(OLD, now + CATCH_UP, extends=True)
-    return msgspec.structs.replace(intent, gather=into, slot=slot, overlap=overlap, due_at=now, reason=reason)
+    # one run, however many events it has, needs no throttle
+    return msgspec.structs.replace(
+        intent, gather=into, slot=slot, overlap=overlap, due_at=now, reason=reason, rate=None
+    )
 
 
 def _delayed(intent: Intent, quiet: Quiet) -> Intent:
@@ -276,7 +359,7 @@ def _delayed(intent: Intent, quiet: Quiet) -> Intent:
     due, into = intent.due_at, intent.gather
     if into is not None:
         due, (begin, end) = into.due_at, quiet_hours(quiet, into.due_at)
-        changes["gather"] = GatherInto(into.key, _after(due, begin, end), into.max, into.extends)
+        changes["gather"] = msgspec.structs.replace(into, due_at=_after(due, begin, end))
     if begin <= due:
         until = f"waits until {end.astimezone(zone_of(quiet.tz)):%H:%M} (quiet hours)"
         changes["reason"] = f"{intent.reason}; {until}" if intent.reason else until

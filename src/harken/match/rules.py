@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from harken.feed import Feed, Trigger, TriggerState
-from harken.language.cel import Condition, Needs, compile_condition, needs_of
+from harken.feed import Feed, Join, Part, Trigger, TriggerState
+from harken.language.cel import Condition, Key, Needs, compile_condition, compile_key, needs_of
 from harken.language.go_template import Template, compile_template
 from harken.store import Listeners
 
-__all__ = ["PART_EVENTS", "Rule", "Rules", "compile_rules"]
+__all__ = ["PART_EVENTS", "Rule", "RulePart", "Rules", "compile_rules"]
 
 PART_EVENTS = 200
 """The most events of one commit."""
@@ -21,23 +21,44 @@ PART_DECISIONS = 5_000
 """The most decisions of one commit: events times triggers that listen to them."""
 
 
+class RulePart:
+    """A part of a trigger's join, compiled. `number`: its place among the parts that the join needs.
+
+    `ends`: the join is without it, so it ends the wait of the others.
+    """
+
+    __slots__ = ("by", "ends", "name", "number", "when")
+
+    def __init__(self, part: Part, number: int, *, ends: bool) -> None:
+        self.name = part.name
+        self.number = number
+        self.ends = ends
+        self.by = _key(part.by)
+        self.when: Condition | None = _condition(part.when) if part.when else None
+
+
 class Rule:
-    """One trigger with its state, compiled: condition, mapping and keys."""
+    """One trigger with its state, compiled: condition, mapping, keys, and the parts of its join that `feed` has."""
 
     __slots__ = (
         "condition",
+        "dedupe_by",
         "gather_by",
+        "joins",
+        "limited",
         "mapping",
         "name",
+        "parts",
         "slot",
         "start_line",
         "state",
+        "throttle_by",
         "timed",
         "trigger",
         "uid",
     )
 
-    def __init__(self, trigger: Trigger, state: TriggerState) -> None:
+    def __init__(self, trigger: Trigger, state: TriggerState, feed: str = "") -> None:
         self.trigger = trigger
         self.state = state
         self.uid = state.uid
@@ -47,9 +68,19 @@ class Rule:
         self.condition: Condition | None = _condition(trigger.condition) if trigger.condition else None
         self.mapping: Any = _compile(trigger.mapping) if trigger.mapping is not None else None
         self.slot: Template | None = _template(trigger.concurrency_key) if trigger.concurrency_key else None
-        self.gather_by: Template | None = None
-        if trigger.gather is not None and trigger.gather.by:
-            self.gather_by = _template(trigger.gather.by)
+        gather, throttle, dedupe = trigger.gather, trigger.throttle, trigger.dedupe
+        self.joins = isinstance(gather, Join)
+        self.limited = throttle is not None or dedupe is not None
+        self.gather_by = _key(gather.by) if gather is not None and not isinstance(gather, Join) else None
+        self.throttle_by = _key(throttle.by) if throttle is not None else None
+        self.dedupe_by = _key(dedupe.by) if dedupe is not None else None
+        self.parts = _parts(gather, trigger.feed, feed or trigger.feed) if isinstance(gather, Join) else ()
+
+    def expressions(self) -> Iterator[Condition]:
+        """Everything that is evaluated of an event, but templates."""
+        keys = (self.gather_by, self.throttle_by, self.dedupe_by, *(part.by for part in self.parts))
+        yield from (found for found in (self.condition, *(part.when for part in self.parts)) if found is not None)
+        yield from (key.expression for key in keys if isinstance(key, Key))
 
     def begun_by(self, moment: datetime, lag: int = 0) -> bool:
         """Whether the start line was reached by then, by a clock that is `lag` seconds behind ours.
@@ -90,7 +121,7 @@ class Rules:
         self.revision = revision
         self.feed = feed
         self.rules = rules
-        conditions = [rule.condition for rule in rules if rule.condition is not None]
+        conditions = [found for rule in rules for found in rule.expressions()]
         self.needs: Needs | None = needs_of(conditions) if conditions else None
         self.reads_meta = self.needs is not None and "meta" in self.needs.tree
         self.reads_replay = self.needs is not None and "replay" in (self.needs.tree.get("event") or ())
@@ -101,13 +132,40 @@ class Rules:
 
 
 def compile_rules(listeners: Listeners) -> Rules:
-    rules = tuple(Rule(trigger, state) for trigger, state in listeners.triggers)
+    feed = listeners.feed.name
+    rules = tuple(Rule(trigger, state, feed) for trigger, state in listeners.triggers)
     return Rules(listeners.revision, listeners.feed, rules)
 
 
 @lru_cache(maxsize=4096)
 def _condition(source: str) -> Condition:
     return compile_condition(source)
+
+
+def _parts(join: Join, own: str, feed: str) -> tuple[RulePart, ...]:
+    """The parts of the join that come from this feed; `own` is the feed of the trigger."""
+    numbers = {part.name: number for number, part in enumerate((*join.wanted, *_unwanted(join)))}
+    return tuple(
+        RulePart(part, numbers[part.name], ends=part.name in join.none)
+        for part in join.parts
+        if (part.feed or own) == feed
+    )
+
+
+def _unwanted(join: Join) -> list[Part]:
+    return [part for part in join.parts if part.name in join.none]
+
+
+def _key(source: str) -> Key | Template | None:
+    """A template, or an expression in CEL; None without a key, which is one key for all events."""
+    if not source:
+        return None
+    return _template(source) if "{{" in source else _cel_key(source)
+
+
+@lru_cache(maxsize=4096)
+def _cel_key(source: str) -> Key:
+    return compile_key(source)
 
 
 @lru_cache(maxsize=4096)

@@ -3,6 +3,27 @@
 from __future__ import annotations
 
 from harken.language.cel.compile_errors import InvalidCondition
-from harken.language.cel.condition import Bound, Condition, Decision, Needs, bind, compile_condition, needs_of
+from harken.language.cel.condition import (
+    Bound,
+    Condition,
+    Decision,
+    Key,
+    Needs,
+    bind,
+    compile_condition,
+    compile_key,
+    needs_of,
+)
 
-__all__ = ["Bound", "Condition", "Decision", "InvalidCondition", "Needs", "bind", "compile_condition", "needs_of"]
+__all__ = [
+    "Bound",
+    "Condition",
+    "Decision",
+    "InvalidCondition",
+    "Key",
+    "Needs",
+    "bind",
+    "compile_condition",
+    "compile_key",
+    "needs_of",
+]

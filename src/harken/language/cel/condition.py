@@ -7,7 +7,7 @@ evaluating; what is plain is decided without CEL (see plain.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -29,10 +29,12 @@ __all__ = [
     "Clause",
     "Condition",
     "Decision",
+    "Key",
     "Needs",
     "Outcome",
     "bind",
     "compile_condition",
+    "compile_key",
     "needs_of",
 ]
 
@@ -73,22 +75,34 @@ _OUTCOMES: Mapping[bool, tuple[Outcome, str]] = {True: ("true", ""), False: ("fa
 
 def compile_condition(source: str) -> Condition:
     """Return the condition, or raise Misconfigured with the position and what to write instead."""
+    return _compile(source, "condition", _check_bool)
+
+
+def compile_key(source: str) -> Key:
+    """Return the expression whose value is a key, or raise Misconfigured as `compile_condition` does."""
+    expression = _compile(source, "expression", _check_scalar)
+    if not expression.reads:
+        raise Misconfigured("it is the same for every event", fix="Read a field of the event, such as event.id")
+    return Key(expression)
+
+
+def _compile(source: str, what: str, check_type: Callable[[Any], None]) -> Condition:
     if len(source) > LONGEST:
-        raise Misconfigured(f"the condition is {len(source)} characters long; at most {LONGEST} are allowed")
+        raise Misconfigured(f"the {what} is {len(source)} characters long; at most {LONGEST} are allowed")
     if not source.strip():
-        raise Misconfigured("the condition is empty")
+        raise Misconfigured(f"the {what} is empty")
     if not is_plain(source):
-        raise Misconfigured("the condition holds characters that are not text")
+        raise Misconfigured(f"the {what} holds characters that are not text")
     try:
         expression = _environment.compile(source)
     except (RuntimeError, ValueError) as error:
         raise to_misconfigured(source, str(error), COMMON) from error
-    _check_type(expression.return_type())
+    check_type(expression.return_type())
     tree = parse(source)
     cost = Cost(tree)
     if cost.impossible:
         raise Misconfigured(
-            "the condition can read or build too much text",
+            f"the {what} can read or build too much text",
             fix=f"Loops run {ITERATIONS} times at most: move replace, join, format and + out of them",
         )
     condition = Condition(source, expression, tree, cost)
@@ -96,7 +110,13 @@ def compile_condition(source: str) -> Condition:
     return condition
 
 
-def _check_type(result: Any) -> None:
+def _check_scalar(result: Any) -> None:
+    if result not in (cel.Type.BOOL, cel.Type.DYN, cel.Type.STRING, cel.Type.INT, cel.Type.UINT, cel.Type.DOUBLE):
+        kind = explain.with_article(str(result.name()).lower())
+        raise Misconfigured(f"the expression gives {kind}, not a text or a number", fix="Join several texts with +")
+
+
+def _check_bool(result: Any) -> None:
     if result not in (cel.Type.BOOL, cel.Type.DYN):
         kind = explain.with_article(str(result.name()).lower())
         raise Misconfigured(f"the condition gives {kind}, not true or false", fix="Compare it with something")
@@ -183,9 +203,28 @@ class Condition:
             return self._retry_converted(bound, str(value))
         return "error", f"NOT_BOOL: {kind_of(value)}"
 
+    def scalar(self, bound: Bound) -> Any:
+        """The value of an expression that is no condition. Raise Refused if it has none, or one that is no scalar."""
+        message = ""
+        try:
+            if not self._cost.unlimited and not self._cost.allows(bound.select(self.needs)):
+                message = "REFUSED: the event holds too much for the work that this expression does on it"
+            else:
+                result = self._expression.eval(bound.activation(self))
+                value = result.value()
+                if result.type() != cel.Type.ERROR:
+                    return _scalar(self, value)
+                message = str(value)
+        except RecursionError:
+            message = "REFUSED: the event is nested too deep"
+        except RuntimeError as error:
+            message = str(error)
+        if _is_unconverted(message) and bound.convert_all():
+            return self.scalar(bound)
+        raise Refused(explain.explain_outcome(self, bound, "error", message))
+
     def _retry_converted(self, bound: Bound, message: str) -> tuple[Outcome, str]:
-        unconverted = message.startswith("basic_string") or any(sign in message for sign in _UNCONVERTED)
-        return self.evaluate(bound) if unconverted and bound.convert_all() else ("error", message)
+        return self.evaluate(bound) if _is_unconverted(message) and bound.convert_all() else ("error", message)
 
     def evaluate_constant(self, source: str) -> str:
         """Evaluate an expression without variables, and return CEL's error message or an empty text."""
@@ -200,6 +239,31 @@ class Condition:
             found = Condition(source, _environment.compile(source), parse(source), self._cost, self.whole)
             self._clauses[node.start, node.end] = found
         return found
+
+
+def _is_unconverted(message: str) -> bool:
+    return message.startswith("basic_string") or any(sign in message for sign in _UNCONVERTED)
+
+
+def _scalar(expression: Condition, value: Any) -> Any:
+    if value is None or not isinstance(value, str | int | float):
+        message = f"{expression.label} gives {explain.with_article(kind_of(value))}, not a text or a number"
+        raise Refused(message, fix="Name a field that every event has")
+    return value
+
+
+class Key:
+    """A compiled expression whose value, as text, says which events belong together."""
+
+    __slots__ = ("expression",)
+
+    def __init__(self, expression: Condition) -> None:
+        self.expression = expression
+
+    def text(self, bound: Bound) -> str:
+        """Raise Refused, with what the expression read, if the event has no such value."""
+        value = self.expression.scalar(bound)
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 class Bound:
