@@ -98,7 +98,14 @@ def write(directory: Path, files: Mapping[str, str | bytes]) -> Path:
 
 def read(directory: Path, files: Mapping[str, str | bytes], **more: Any) -> Loaded:
     write(directory, files)
-    given = {"plugins": PLUGINS, "environ": {}, "check_condition": accept, "check_template": accept, **more}
+    given = {
+        "plugins": PLUGINS,
+        "environ": {},
+        "check_condition": accept,
+        "check_template": accept,
+        "check_key": accept,
+        **more,
+    }
     return load(directory, **given)
 
 

@@ -61,6 +61,7 @@ def load(
     secrets: Callable[[str], str | None] | None = None,
     check_condition: Callable[[str], object] | None = None,
     check_template: Callable[[str], object] | None = None,
+    check_key: Callable[[str], object] | None = None,
     stored: AccountStore | None = None,
     checker_for: Callable[[Mapping[str, str]], Checker] | None = None,
     wanted: Iterable[str] = (),
@@ -78,6 +79,7 @@ def load(
         references=lookup.references,
         check_condition=check_condition or _compile_condition,
         check_template=check_template or _compile_template,
+        check_key=check_key or _compile_key,
         stored=stored,
         directory=directory,
         allowed=allowed,
@@ -100,6 +102,12 @@ def _compile_template(source: str) -> object:
     from harken.language.go_template import compile_template
 
     return compile_template(source)
+
+
+def _compile_key(source: str) -> object:
+    from harken.language.cel import compile_key
+
+    return compile_key(source)
 
 
 class Loader:

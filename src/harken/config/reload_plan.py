@@ -171,7 +171,7 @@ def _with_kept_feeds(old: Loaded, new: Loaded, triggers: Sequence[Trigger]) -> t
     """Return the new feeds, and old ones that are refused now or that a kept trigger listens to; and their queries."""
     found = {feed.name: feed for feed in new.feeds}
     queries = dict(new.queries)
-    wanted = {trigger.feed for trigger in triggers}
+    wanted = {feed for trigger in triggers for feed in trigger.feeds}
     for feed in old.feeds:
         named = item("feed", feed.name) in old.origins
         lost = item("feed", feed.name) in new.refused or (named and _section_unreadable(new, "feeds"))

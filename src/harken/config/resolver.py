@@ -43,6 +43,7 @@ class Resolver:
     references: Mapping[str, str]
     check_condition: Callable[[str], object]
     check_template: Callable[[str], object]
+    check_key: Callable[[str], object]
     stored: AccountStore | None = None
     directory: FilePath = FilePath()
     allowed: Sequence[FilePath] = ()

@@ -18,14 +18,19 @@ __all__ = [
     "KINDS",
     "BudgetBlock",
     "CommonBlock",
+    "DebounceBlock",
+    "DedupeBlock",
     "DigestBlock",
     "DispatchBlock",
     "EmptyBlock",
     "EventBlock",
     "FileBlock",
     "GatherBlock",
+    "JoinBlock",
+    "PartBlock",
     "PollBlock",
     "QuietHours",
+    "ThrottleBlock",
     "TriggerBlock",
     "WebhookBlock",
 ]
@@ -84,12 +89,57 @@ class DigestBlock(Strict):
     by: str = ""
 
 
+class DebounceBlock(Strict):
+    """One run for all events until none has come for `window`, and after `max_wait` at the latest."""
+
+    window: Annotated[Duration, Field(gt=0)]
+    max_wait: Annotated[Duration, Field(gt=0)] | None = None
+    max: int = Field(default=0, ge=0)
+    by: str = ""
+
+
+class PartBlock(Strict):
+    """One part of a join: which events it is, and the value that the parts which belong together share."""
+
+    by: str = Field(min_length=1)
+    when: str = ""
+    feed: str | None = None
+
+
+class JoinBlock(Strict):
+    """One run for events of several kinds that belong together. Without `all`, `any` and `then`: all parts."""
+
+    parts: dict[str, PartBlock] = Field(min_length=1, max_length=64)
+    within: Annotated[Duration, Field(gt=0)]
+    all: Texts | None = None
+    any: int | None = Field(default=None, ge=1)
+    then: list[str] | None = None
+    none: Texts | None = None
+    on_miss: Literal["drop", "run"] = "drop"
+
+
+class ThrottleBlock(Strict):
+    """At most `most` runs start in any span of `per`, separately for each value of `by`."""
+
+    most: int = Field(ge=1, le=10_000)
+    per: Annotated[Duration, Field(gt=0)]
+    by: str = ""
+    rest: Literal["hold", "drop"] = "hold"
+
+
+class DedupeBlock(Strict):
+    """Of the events with the same value of `by`, only the first within the span starts a run."""
+
+    by: str = Field(min_length=1)
+    within: Annotated[Duration, Field(gt=0)]
+
+
 class GatherBlock(Strict):
     digest: DigestBlock | None = None
-    debounce: Any = None
-    join: Any = None
-    throttle: Any = None
-    dedupe: Any = None
+    debounce: DebounceBlock | None = None
+    join: JoinBlock | None = None
+    throttle: ThrottleBlock | None = None
+    dedupe: DedupeBlock | None = None
 
 
 class QuietHours(Strict):

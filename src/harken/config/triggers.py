@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -13,6 +12,7 @@ from pydantic import BaseModel
 from harken.config.accounts import plugin_of
 from harken.config.feeds import internal_feed, read_inline_feed
 from harken.config.findings import Path, Report
+from harken.config.gather import Gathering, check_compiles, read_gather
 from harken.config.payload_schema import read_payload_schema
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import ParsedSchedule, read_schedule
@@ -32,8 +32,7 @@ from harken.config.trigger_schema import (
 from harken.config.validate import as_table, check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, strings
 from harken.durations import format_duration
-from harken.errors import HarkenError
-from harken.feed import Budget, Digest, Feed, Spacing, Trigger
+from harken.feed import Budget, Feed, Gather, Join, Spacing, Trigger
 from harken.kit.standard_webhooks import MEMORY_SECONDS
 from harken.schedule import Every, Quiet
 from harken.source import Plugin
@@ -49,7 +48,6 @@ _RESPOND_SECONDS = 10.0
 _DISPATCH_KEYS = frozenset(DispatchBlock.model_fields)
 # what is written there is sent to a service, and nowhere else
 _SENT = (("poll", "query"), ("stream", "query"))
-_PLANNED_GATHERING = ("debounce", "join", "throttle", "dedupe")
 
 
 def read_trigger(
@@ -66,16 +64,18 @@ def read_trigger(
     _check_expressions(table, resolver, report, path)
     _check_secrets(table, report, path)
     _check_startup(listener.dispatch_table if listener else table, report, listener.path if listener else path)
-    gather = _read_gather(block, table, report, path) if block else None
+    gathering = read_gather(block, table, resolver, report, path) if block else Gathering()
     if block is None or listener is None or report.failed:
         return None
     condition = _join_conditions(listener.condition, block.condition)
     if listener.condition:
-        _check_compiles(resolver.check_condition, Scalar(value=condition, place=table.place), report, (*path, "event"))
+        check_compiles(resolver.check_condition, Scalar(value=condition, place=table.place), report, (*path, "event"))
     _check_freshness(block, listener, table, report, path)
-    _check_window(gather, listener, table, report, path)
+    _check_window(gathering.gather, listener, table, report, path)
     trigger = _build_trigger(workflow, rev, block, listener, source)
-    return msgspec.structs.replace(trigger, condition=condition, gather=gather), listener.spec
+    changes = {"gather": gathering.gather, "throttle": gathering.throttle, "dedupe": gathering.dedupe}
+    backfill = trigger.backfill or gathering.looks_back
+    return msgspec.structs.replace(trigger, condition=condition, backfill=backfill, **changes), listener.spec
 
 
 def _read_kind(table: Table, report: Report, path: Path) -> str | None:
@@ -345,34 +345,20 @@ def _read_named_feed(node: Node, resolver: Resolver, report: Report, path: Path)
 def _check_expressions(table: Table, resolver: Resolver, report: Report, path: Path) -> None:
     condition = table.items.get("condition")
     if isinstance(condition, Scalar) and isinstance(condition.value, str) and condition.value:
-        _check_compiles(resolver.check_condition, condition, report, (*path, "condition"))
-    for inside in (("concurrency_key",), ("gather", "digest", "by"), ("input_mapping",), ("poll", "input_mapping")):
+        check_compiles(resolver.check_condition, condition, report, (*path, "condition"))
+    for inside in (("concurrency_key",), ("input_mapping",), ("poll", "input_mapping")):
         for rest, scalar in strings(_node_at(table, inside)):
-            _check_compiles(resolver.check_template, scalar, report, (*path, *inside, *rest))
-            _check_key(scalar, report, path, inside)
+            check_compiles(resolver.check_template, scalar, report, (*path, *inside, *rest))
+            if inside == ("concurrency_key",):
+                _check_key(scalar, report, path)
 
 
-def _check_key(scalar: Scalar, report: Report, path: Path, inside: Path) -> None:
-    """A key without a template is the same for every event: right for a lock, always wrong for a digest."""
+def _check_key(scalar: Scalar, report: Report, path: Path) -> None:
+    """A key without a template is one lock for all events, which may be meant."""
     text = str(scalar.value)
-    fix = f"Write {{{{.trigger.event.{text.removeprefix('event.')}}}}} for the value of a field"
-    if "{{" in text or inside[-1] not in ("by", "concurrency_key"):
-        return
-    if inside[-1] == "by":
-        report.error(scalar.place, (*path, *inside), "is the same for every event", fix)
-    elif "." in text:
-        report.warn(scalar.place, (*path, *inside), "is one key for all events", fix)
-
-
-def _check_compiles(compiler: Callable[[str], object], scalar: Scalar, report: Report, path: Path) -> None:
-    try:
-        compiled = compiler(str(scalar.value))
-    except HarkenError as error:
-        report.error(scalar.place, path, error.message, error.fix, "expression", getattr(error, "excerpt", ""))
-        return
-    if path[-1] == "condition" and any(read[0] == "steps" for _, read in getattr(compiled, "reads", ())):
-        message, fix = "no step has run when a trigger decides", "Read event, or put this condition into a filter step"
-        report.error(scalar.place, path, message, fix, "expression")
+    if "{{" not in text and "." in text:
+        fix = f"Write {{{{.trigger.event.{text.removeprefix('event.')}}}}} for the value of a field"
+        report.warn(scalar.place, (*path, "concurrency_key"), "is one key for all events", fix)
 
 
 def _node_at(node: Node, path: tuple[str, ...]) -> Node:
@@ -409,25 +395,18 @@ def _check_freshness(block: CommonBlock, listener: Listener, table: Table, repor
         report.warn(table.keys["stale_after"], (*path, "stale_after"), message, fix, "too_short")
 
 
-def _check_window(gather: Digest | None, listener: Listener, table: Table, report: Report, path: Path) -> None:
+def _check_window(gather: Gather | None, listener: Listener, table: Table, report: Report, path: Path) -> None:
     patience = listener.spec.feed.respond_seconds
-    if gather is not None and patience and gather.window >= patience:
+    if gather is None or not patience:
+        return
+    seconds, name = (gather.within, "within") if isinstance(gather, Join) else (gather.window, "window")
+    if seconds >= patience:
         message = (
             f"is not shorter than the {format_duration(patience)} that a sender waits, so few are told how it ended"
         )
-        fix = "Make the window shorter, respond_within longer, or remove respond: when_done"
-        report.warn(locate(table, ("gather", "digest", "window")), (*path, "gather", "digest", "window"), message, fix)
-
-
-def _read_gather(block: CommonBlock, table: Table, report: Report, path: Path) -> Digest | None:
-    gather = block.gather
-    for name in _PLANNED_GATHERING:
-        if gather is not None and getattr(gather, name) is not None:
-            place = locate(table, ("gather", name), key=True)
-            report.error(place, (*path, "gather", name), f"this version has no {name} yet", "Use digest", "not_yet")
-    if gather is None or gather.digest is None:
-        return None
-    return Digest(window=gather.digest.window, max=gather.digest.max, by=gather.digest.by)
+        fix = f"Make the {name} shorter, respond_within longer, or remove respond: when_done"
+        inside = ("gather", type(gather).__name__.lower(), name)
+        report.warn(locate(table, inside), (*path, *inside), message, fix)
 
 
 def _build_trigger(workflow: str, rev: str, block: CommonBlock, listener: Listener, source: str) -> Trigger:

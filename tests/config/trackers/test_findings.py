@@ -266,7 +266,9 @@ def test_a_webhook_at_the_same_path_is_a_clash(tmp_path: Path) -> None:
     )
     tree = read_tree(tmp_path, "harken.yaml", Lookup(tmp_path, {}), Report())
     assert isinstance(tree, Table)
-    resolver = Resolver(plugins=registry(), environ=TOKENS, references={}, check_condition=str, check_template=str)
+    resolver = Resolver(
+        plugins=registry(), environ=TOKENS, references={}, check_condition=str, check_template=str, check_key=str
+    )
     workflow = Workflow(name="fix-bug", rev="1", definition={"steps": []})
     known = Known(settings=Settings(), places={}, workflows={"fix-bug": workflow})
     taken = Taken(paths={"github/acme": Place("workflows/hook.yaml", 2)})
