@@ -80,9 +80,9 @@ class Freshness:
         feeds = {state.name: state for state in await self._store.feeds()}
         states = {state.name: state for state in await self._store.triggers()}
         for name in sorted(watched.keys() & states.keys()):
-            await self._check_trigger(
-                watched[name], states[name], last_sign(states[name], feeds.get(watched[name].feed))
-            )
+            # a trigger that listens to several feeds is as stale as the stalest of them
+            last = min(last_sign(states[name], feeds.get(feed)) for feed in watched[name].feeds)
+            await self._check_trigger(watched[name], states[name], last)
         for name in [name for name in self._announced if name not in watched]:
             await self._forget(name)
 

@@ -81,7 +81,7 @@ class RunAlerts:
                 await self._save(name, memo, _NOTHING)
                 continue
             backlog = backlogs.get(name, Backlog())
-            if trigger.feed not in reading:
+            if reading.isdisjoint(trigger.feeds):
                 # the first read decides at its end whether the flood guard holds its runs
                 memo = await self._check_held(trigger, backlog.held.get("flood", 0), memo)
             memo = await self._check_dead(trigger, backlog.dead, memo)

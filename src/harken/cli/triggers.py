@@ -18,7 +18,17 @@ from harken.errors import Misconfigured
 __all__ = ["explain_command", "triggers_command"]
 
 SPANS = 5
-OWN_LINES = ("advice", "clauses", "coverage", "gaps", "ticks", "last_error", "last_error_at", "refused_webhooks")
+OWN_LINES = (
+    "advice",
+    "clauses",
+    "coverage",
+    "gaps",
+    "ticks",
+    "last_error",
+    "last_error_at",
+    "refused_webhooks",
+    "timeline",
+)
 """Fields of `show` that are printed in a form of their own."""
 
 COLUMNS: tuple[Column, ...] = (
@@ -94,6 +104,7 @@ def show_trigger(session: Session, name: str) -> None:
             say(f"{label}: {clock(span['start'])} to {clock(span['end'])}")
     for clause in answer["clauses"]:
         say(f"clause {clause['clause']}: not true for {clause['failed']}, alone held back {clause['alone']}")
+    _print_timeline(answer)
     if answer["ticks"]:
         table(answer["ticks"], TICKS)
     if answer["refused_webhooks"]:
@@ -135,6 +146,7 @@ def _tested(answer: dict[str, Any]) -> None:
         say(f"{written} is {meant}")
     for sentence in (*answer["unknown"], *answer["notes"]):
         say(sentence)
+    _print_timeline(answer)
     more = "" if answer["complete"] else ", of those that a dry run reads; there are more"
     say(f"{answer['sentence']}{more}. Nothing was changed.")
 
@@ -303,6 +315,12 @@ def _print_advice(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         if row["advice"] and (row["needs_person"] or row["status"] == "paused"):
             say(f"→ {row['name']}: {row['advice']}")
+
+
+def _print_timeline(answer: dict[str, Any]) -> None:
+    """How events gather in runs, drawn by the rules of the commit."""
+    for line in answer["timeline"]:
+        say(line)
 
 
 def _seconds(amount: float | None) -> str:

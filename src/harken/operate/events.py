@@ -30,7 +30,9 @@ def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed
     """The trigger's mapped input for the event as JSON; empty without a mapping. Conditions are not evaluated."""
     from harken.match import Read, Rule, Rules, Sighting, match
 
-    willing = msgspec.structs.replace(trigger, condition="", gather=None, overlap="allow", types=())
+    willing = msgspec.structs.replace(
+        trigger, feed=feed.name, condition="", gather=None, throttle=None, dedupe=None, overlap="allow", types=()
+    )
     rule = Rule(willing, msgspec.structs.replace(state, start_line=ALWAYS, paused=""))
     again = Event(
         subject=event.subject,

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
-from harken.feed import INTERNAL, FeedState, TriggerState
+from harken.feed import INTERNAL, FeedState, Trigger, TriggerState
 from harken.ingest.parts import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.clause_blame import near_miss
@@ -62,9 +62,21 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
         decided = next((at for at, event in enumerate(ticket.events) if _verdict(trigger, event)), 0)
         return _as_row(trigger, key, await _explain_recorded(context, trigger, ticket.events, decided))
     found = () if ticket.id else await _find(context, feed, key, may_be_ticket=ticket.named)
+    found = found or await _find_part(context, name, key)
     if found:
         return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
     return _as_row(trigger, key, await _explain_missing(context, trigger, feed, key, ticket))
+
+
+async def _find_part(context: Context, name: str, key: str) -> Sequence[Recorded]:
+    """What the further feeds of a join have of the key."""
+    definition = context.triggers().get(name)
+    for feed in definition.feeds[1:] if definition else ():
+        exact = (await context.store.events(feed=feed, key=key, limit=SHOWN)).items
+        found = exact or await context.store.events_about(feed, key, limit=SHOWN)
+        if found:
+            return found
+    return ()
 
 
 async def _find(context: Context, feed: str, key: str, *, may_be_ticket: bool) -> Sequence[Recorded]:
@@ -88,11 +100,15 @@ async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]
     event = await context.store.event(number)
     if event is None:
         raise NotFound(f"there is no event #{number}", fix="See: harken events list")
-    if event.feed != feed:
+    if event.feed != feed and not any(event.feed in trigger.feeds for trigger in _listening(context, feed)):
         fix = f"See: harken events show {number}"
         other, own = context.feed_label(event.feed), context.feed_label(feed)
         raise Refused(f"event #{number} is of feed {other}, and the trigger listens to {own}", fix=fix)
     return [event]
+
+
+def _listening(context: Context, feed: str) -> list[Trigger]:
+    return [trigger for trigger in context.triggers().values() if trigger.feed == feed]
 
 
 async def _explain_recorded(
@@ -105,7 +121,9 @@ async def _explain_recorded(
     now, definition = context.clock.now(), context.triggers().get(trigger.name)
     spent = next_room(definition, trigger, now)
     budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
-    given = explain_event(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
+    gather = definition.gather if definition else None
+    case = Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget, gather=gather)
+    given = explain_event(case)
     if verdict is not None and verdict.outcome == "filtered" and definition is not None and definition.condition:
         given = _with_near_miss(given, near_miss(definition.condition, event))
     if len(found) == 1:

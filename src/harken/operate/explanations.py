@@ -10,7 +10,7 @@ import msgspec
 
 from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
-from harken.feed import MEMORY_COUNTED, Feed, FeedState, TriggerState
+from harken.feed import MEMORY_COUNTED, Feed, FeedState, Gather, Join, TriggerState
 from harken.operate.rows import outcome_of, title_of
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import ago, count, schedule_text, stamp, when
@@ -52,7 +52,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about one event and one trigger. `verdict` is None when the trigger did not listen yet.
 
-    `budget` says which limit of the trigger is used up, and until when.
+    `budget` says which limit of the trigger is used up, and until when. `gather` is how the trigger gathers now.
     """
 
     trigger: TriggerState
@@ -61,6 +61,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     run: Run | None
     now: datetime
     budget: str = ""
+    gather: Gather | None = None
 
 
 def explain_event(case: Case) -> Explanation:
@@ -161,21 +162,52 @@ def _held(case: Case, verdict: Verdict) -> Explanation:
 
 def _gathered(case: Case, verdict: Verdict) -> Explanation:
     run = case.run
+    if not verdict.run_id:
+        sentence = f"{_event_words(case)} is a part that a join is without: {verdict.reason}"
+        return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
     if run is None:
         sentence = f"{_event_words(case)} was gathered into run {verdict.run_id}, which retention has removed since"
         return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
     events = count(len(run.event_keys), "event")
     together = f"{_event_words(case)} was gathered into run {run.id} with {events}{_reason_words(verdict)}"
+    together += _part_words(case, run)
     if run.hold == "budget" and run.status == "held":
         sentence = f"{together}, which is held: {_hold(case, run.hold, '')}"
         return Explanation(stage="held", outcome="gathered", sentence=sentence, details=_details(case))
     if run.status == "gathering":
         sentence = f"{together}; it is still gathering and becomes due {when(run.due_at, case.now)}"
-        return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
+        details = _details(case) | part_names(case.gather, run.parts)
+        return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=details)
     sentence = f"{together}, {_run_words(run, case.now)}"
     return Explanation(
         stage="run", outcome="gathered", sentence=sentence, details=_details(case), advice=_run_advice(run)
     )
+
+
+def part_names(gather: Gather | None, there: Sequence[int]) -> dict[str, list[str]]:
+    """Which parts of a join are there, and which it still waits for; empty if it is no join."""
+    if not isinstance(gather, Join) or not there:
+        return {}
+    named = [(part.name, number in there) for number, part in enumerate(gather.wanted)]
+    return {
+        "parts": [name for name, is_there in named if is_there],
+        "missing": [name for name, is_there in named if not is_there],
+    }
+
+
+def _part_words(case: Case, run: Run) -> str:
+    found = part_names(case.gather, run.parts)
+    if not found:
+        return ""
+    missing = f", {_listed(found['missing'])} missing" if found["missing"] else ""
+    needed = ""
+    if isinstance(case.gather, Join) and case.gather.form == "any":
+        needed = f" ({case.gather.needs} are enough)"
+    return f"; of its parts {_listed(found['parts'])} there{missing}{needed}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _skipped(case: Case, verdict: Verdict) -> Explanation:

@@ -39,4 +39,4 @@ async def show(context: Context, *, name: str) -> Plain:
 
 
 def _listeners(context: Context, feed: str) -> list[str]:
-    return sorted(trigger.name for trigger in context.triggers().values() if trigger.feed == feed)
+    return sorted(trigger.name for trigger in context.triggers().values() if feed in trigger.feeds)

@@ -67,7 +67,7 @@ async def resume_stopped_feeds(store: Store, triggers: Iterable[Trigger], feeds:
     paused = {state.name: state.paused for state in await store.triggers() if state.removed_at is None}
     found = ResumedTriggers([], [])
     for feed in stopped:
-        listening = sorted(trigger.name for trigger in known if trigger.feed == feed)
+        listening = sorted(trigger.name for trigger in known if feed in trigger.feeds)
         awake = [trigger for trigger in listening if paused.get(trigger) == ""]
         if awake:
             # resuming a trigger that is not paused only clears the errors of its feed
@@ -262,7 +262,7 @@ async def check_queries(loaded: Loaded, name: str, lend: Callable[[Account], Hos
     checks: list[Plain] = []
     problems: list[str] = []
     for feed in (feed for feed in loaded.feeds if feed.integration == account.name):
-        triggers = sorted(trigger.name for trigger in loaded.triggers if trigger.feed == feed.name)
+        triggers = sorted(trigger.name for trigger in loaded.triggers if feed.name in trigger.feeds)
         row: Plain = {"feed": feed.display_name, "triggers": triggers, "found": {}, "unknown": []}
         try:
             names = await check_query(feed, loaded, registry(), lend)

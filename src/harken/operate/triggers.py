@@ -95,7 +95,7 @@ def _triggers_of(context: Context, kind: str, name: str) -> list[str]:
     if kind == "file":
         return [one for one, trigger in triggers.items() if trigger.source == name]
     if kind == "tracker":
-        return [one for one, trigger in triggers.items() if trigger.feed == feed_name(name)]
+        return [one for one, trigger in triggers.items() if feed_name(name) in trigger.feeds]
     if kind == "project":
         return [one for one, trigger in triggers.items() if trigger.routes and one.partition("/")[2] == name]
     return []
@@ -148,6 +148,10 @@ async def show(context: Context, *, name: str) -> Plain:
         # `held` counts all of them; the name stays for programs that look for it
         "held_more": False,
         "held_by": dict(stored.backlog(name).held),
+        "gather": plain(definition.gather) if definition else None,
+        "throttle": plain(definition.throttle) if definition else None,
+        "dedupe": plain(definition.dedupe) if definition else None,
+        "timeline": timeline(definition),
         "recent": await outcomes(context, state),
         "clauses": await recent_blame(context, definition),
         "refused_webhooks": refused_webhooks(context, feed),
@@ -175,6 +179,13 @@ def _idle_row(context: Context, document: Document) -> Plain:
     shown = _refused_row(context, name, finding) if finding else _disabled_row(context, name)
     row = row_view(context, document)
     return shown | {"row": row, "revision": row["revision"]}
+
+
+def timeline(definition: Trigger | None) -> list[str]:
+    """How the trigger gathers events into runs, drawn by the rules of the commit; nothing for a plain one."""
+    from harken.match import stories
+
+    return [line for story in stories(definition) for line in story.lines()] if definition else []
 
 
 async def _start_moved(context: Context, name: str) -> Plain:
@@ -244,7 +255,8 @@ async def test(context: Context, *, name: str, lookback: float = LOOKBACK_SECOND
     total = count(len(preview.shown), "item")
     sentence = f"{firing} of {total} would start a run" if preview.shown else "The source shows nothing in that time"
     found: Plain = plain(preview)
-    return found | {"would_fire": firing, "sentence": sentence}
+    drawn = timeline(context.triggers().get(name))
+    return found | {"would_fire": firing, "sentence": sentence, "timeline": drawn}
 
 
 async def run_now(context: Context, *, name: str) -> Plain:
@@ -308,7 +320,7 @@ async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool 
     state = await context.trigger(name)
     if cursor and not yes:
         feed = await context.feed_of(name)
-        others = sorted(other for other, one in context.triggers().items() if one.feed == feed and other != name)
+        others = sorted(other for other, one in context.triggers().items() if feed in one.feeds and other != name)
         shared = f", which {', '.join(others)} also listens to" if others else ""
         message = f"resetting the cursor of {name} wipes what its feed has read and remembers{shared}"
         raise Refused(message, fix=f"If you mean it: harken triggers reset {name} --cursor --yes")

@@ -58,7 +58,7 @@ async def _row(context: Context, feed: Feed) -> Plain:
         "provider": provider,
         "id": id,
         "address": _address(context, feed),
-        "triggers": sorted(trigger.name for trigger in context.triggers().values() if trigger.feed == feed.name),
+        "triggers": sorted(trigger.name for trigger in context.triggers().values() if feed.name in trigger.feeds),
         "scheme": str(feed.query.get("scheme") or ("hmac" if feed.kind == "webhook" else provider)),
         "last_received_at": plain(at),
         "refused": context.engine.refused_count(feed.path) if context.engine else 0,
