@@ -170,15 +170,16 @@ def _gathered(case: Case, verdict: Verdict) -> Explanation:
         return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
     events = count(len(run.event_keys), "event")
     together = f"{_event_words(case)} was gathered into run {run.id} with {events}{_reason_words(verdict)}"
-    together += _part_words(case, run)
+    parts = _part_words(case, run)
     if run.hold == "budget" and run.status == "held":
         sentence = f"{together}, which is held: {_hold(case, run.hold, '')}"
         return Explanation(stage="held", outcome="gathered", sentence=sentence, details=_details(case))
     if run.status == "gathering":
-        sentence = f"{together}; it is still gathering and becomes due {when(run.due_at, case.now)}"
+        sentence = f"{together}{parts}; it is still gathering and becomes due {when(run.due_at, case.now)}"
         details = _details(case) | part_names(case.gather, run.parts)
         return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=details)
-    sentence = f"{together}, {_run_words(run, case.now)}"
+    why = f": {run.error}" if run.status == "cancelled" and run.error else ""
+    sentence = f"{together}, {_run_words(run, case.now)}{why}{parts}"
     return Explanation(
         stage="run", outcome="gathered", sentence=sentence, details=_details(case), advice=_run_advice(run)
     )

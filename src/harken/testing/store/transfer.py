@@ -12,7 +12,7 @@ from harken.errors import LeaseLost, Refused, StoreUnavailable
 from harken.event import Event
 from harken.runs import Claimed
 from harken.schedule import Cron
-from harken.store import HOUSEKEEPING, GatherInto, IdleRead, Stale
+from harken.store import HOUSEKEEPING, Distinct, GatherInto, IdleRead, JoinPart, RateLimit, Stale
 from harken.store.export_rows import KINDS, Chunk, ExportedRun
 from harken.store.transfer import Counts, StoreTransfer, refuse_marked
 from harken.testing.clock import HandClock
@@ -118,6 +118,28 @@ class TransferContract(TransferWorld):
         assert counts[0] == counts[1]
         assert list(counts[0]) == list(KINDS.values())
         assert all(counts[0].values())
+
+    async def test_parts_of_joins_and_limits_go_on(self, given: Copied, origin: Place, goal: Place) -> None:
+        def part(number: int) -> GatherInto:
+            return GatherInto("join", given.now(HOUR), part=JoinPart(number, given.now(), HOUR, 2))
+
+        await given.refresh()
+        await given.decides("part one", gather=part(0))
+        limits: dict[str, Any] = {"distinct": Distinct("v", HOUR), "rate": RateLimit("k", 1, HOUR, True)}
+        unique = await given.decides("unique", **limits)
+        await given.store.close()
+        await copy_store(origin, goal)
+        given.store = await goal.open()
+        await given.renew()
+        second = await given.decides("part two", gather=part(1))
+        equal = await given.decides("equal", **limits)
+        dropped = await given.decides("dropped", rate=limits["rate"])
+        assert (second.outcome, second.reason) == ("gathered", "event 2 of the run that is gathering")
+        assert (await given.run(second.run_id)).status == "ready"
+        assert (unique.outcome, equal.outcome, dropped.outcome) == ("fired", "duplicate", "skipped")
+        # names are hashed anew where the copy is encrypted, in verdicts as in marks
+        [stored] = [event for event in await given.events(limit=100) if event.subject == "unique"]
+        assert equal.run_id == stored.verdicts[0].run_id
 
     async def test_event_ids_go_on_after_the_highest(self, copied: Copied) -> None:
         highest = max(event.id for event in copied.before["events"])
