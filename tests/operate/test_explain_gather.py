@@ -28,7 +28,13 @@ def told(outcome: Outcome, reason: str, gather: Join | None = None, **run: Any) 
         recorded_at=NOW,
         data={},
     )
-    plain = {"trigger": "paid", "workflow": "w", "workflow_rev": "r", "event_keys": ("a",), "event_ids": (7,)}
+    plain: dict[str, Any] = {
+        "trigger": "paid",
+        "workflow": "w",
+        "workflow_rev": "r",
+        "event_keys": ("a",),
+        "event_ids": (7,),
+    }
     found = Run(id="r1", due_at=NOW + timedelta(minutes=15), created_at=NOW, **plain, **run) if run else None
     verdict = Verdict(trigger="paid", outcome=outcome, reason=reason, run_id="r1" if run else "")
     return explain_event(Case(trigger=trigger, event=event, verdict=verdict, run=found, now=NOW, gather=gather))
