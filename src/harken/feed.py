@@ -220,6 +220,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
 
     @property
+    def gathers(self) -> bool:
+        """Whether several events may be one run, or some of them none."""
+        return self.gather is not None or self.throttle is not None or self.dedupe is not None
+
+    @property
     def feeds(self) -> tuple[str, ...]:
         """The feeds that it listens to: its own first, then those of the parts of its join."""
         parts = self.gather.parts if isinstance(self.gather, Join) else ()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from harken.event import Recorded, Verdict
-from harken.feed import INTERNAL, Feed, Trigger
+from harken.feed import INTERNAL, Feed, Join, Trigger
 from harken.language.cel import bind, compile_condition, needs_of
 from harken.runs import OPEN, Run
 from harken.schedule import activations
@@ -172,6 +172,8 @@ def _wrong(
     """Why this verdict is not as promised; empty if it is."""
     if verdict is None:
         return "it has no verdict"
+    if _is_of_a_join(trigger, verdict):
+        return ""
     if verdict.outcome in STARTED:
         return _wrong_run(event, verdict, runs)
     if verdict.outcome == "filtered" and _is_true(trigger.condition, event, feed):
@@ -179,10 +181,19 @@ def _wrong(
     if verdict.outcome == "before_start" and trigger.startup == "since_last":
         occurred, line = event.occurred_at, lines.get(trigger.name, datetime.max.replace(tzinfo=UTC))
         return f"taken for one before the start: {verdict.reason}" if occurred is not None and occurred >= line else ""
-    plain = trigger.overlap == "allow" and not trigger.routes and trigger.gather is None
+    plain = trigger.overlap == "allow" and not trigger.routes and not trigger.gathers
     if verdict.outcome == "skipped" and plain:
         return f"skipped: {verdict.reason}"
     return ""
+
+
+def _is_of_a_join(trigger: Trigger, verdict: Verdict) -> bool:
+    """Whether the event is no part of the trigger's join, or one that the join is without: neither is in a run."""
+    join = trigger.gather
+    if not isinstance(join, Join):
+        return False
+    ending = verdict.outcome == "gathered" and any(verdict.reason.endswith(f"part {name}") for name in join.none)
+    return ending or verdict.outcome == "filtered"
 
 
 def _wrong_run(event: Recorded, verdict: Verdict, runs: Mapping[str, Run]) -> str:
