@@ -149,7 +149,7 @@ class RowCompiler:
         secrets: Callable[[str], str | None] | None = None,
         stored: AccountStore | None = None,
     ) -> None:
-        from harken.language.cel import compile_condition
+        from harken.language.cel import compile_condition, compile_key
         from harken.language.go_template import compile_template
 
         self._files = files
@@ -160,6 +160,7 @@ class RowCompiler:
             references={},
             check_condition=compile_condition,
             check_template=compile_template,
+            check_key=compile_key,
             stored=stored,
             accounts=dict(files.integrations),
             feeds={
