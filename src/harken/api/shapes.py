@@ -460,6 +460,7 @@ ANSWERS: Mapping[str, Any] = {
     "runs.list": Run,
     "runs.show": RunDetail,
     "runs.retry": Run,
+    "runs.rerun": RunDetail,
     "runs.cancel": Run,
     "runs.approve": Run,
     "dead.list": DeadLetter,

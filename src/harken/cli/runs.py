@@ -177,6 +177,34 @@ def retry_run(session: Session, id: str, latest: bool) -> None:
     _print_run(session, session.call("runs.retry", id=id, latest=latest))
 
 
+@command(runs_command, "rerun")
+@click.argument("id")
+@click.option(
+    "--input", "changes", multiple=True, metavar="FIELD=VALUE", help="Replace a field of its input; a JSON value."
+)
+@click.option("--latest", is_flag=True, help="With the workflow as it is now.")
+def rerun_run(session: Session, id: str, changes: tuple[str, ...], latest: bool) -> None:
+    """Start a new run in the place of one that is over, from the first step, perhaps with other input."""
+    answer = session.call("runs.rerun", id=id, input=dict(map(_change, changes)), latest=latest)
+    if session.as_json:
+        print_json(answer)
+        return
+    used, current = answer["workflow_rev"], answer["current_rev"]
+    which = "the current workflow" if used == current else "the workflow as it was"
+    say(f"run {answer['id']} in place of {answer['replay_of'][:12]}, with {which} (revision {used})")
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """`priority=2` or `title=Hello`: what is no JSON is a text."""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise click.UsageError(f"{text} is not FIELD=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
 @command(runs_command, "cancel")
 @click.argument("id")
 def cancel_run(session: Session, id: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 from harken.errors import HarkenError, Malformed, Misconfigured, NotFound, Refused
 from harken.event import Verdict
 from harken.operate import events, runs
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
+from harken.operate.idempotency import new_id
 from harken.operate.replay import decide_replay, start_replay
 from harken.operate.rows import Plain, plain
 from harken.runs import OPEN
@@ -51,7 +51,7 @@ async def make_plan(context: Context, *, action: str, where: str, trigger: str =
     rows = await _choose(context, action, where, since)
     now = context.clock.now()
     await _forget_old(context, now)
-    id = uuid4().hex[:12]
+    id = new_id("plan").hex[:12]
     value = {
         "action": action,
         "where": where,
@@ -66,6 +66,7 @@ async def make_plan(context: Context, *, action: str, where: str, trigger: str =
         "refused": [],
         "started": [],
     }
+    # a request that is repeated with its key makes the same plan
     await context.store.put(PLAN, id, value, expect=0)
     return _row(id, value)
 

@@ -44,6 +44,7 @@ from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
 from harken.operate.replay import replay_range
+from harken.operate.rerun import rerun
 from harken.operate.rows import Plain
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -134,6 +135,7 @@ CHANGES: Mapping[str, Operation] = {
     "bulk.execute": bulk.execute,
     "bulk.undo": bulk.undo,
     "runs.retry": runs.retry,
+    "runs.rerun": rerun,
     "runs.cancel": runs.cancel,
     "runs.approve": runs.approve,
     "dead.retry": runs.retry_dead,

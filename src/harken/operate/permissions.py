@@ -103,6 +103,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     RUNS_TAIL: _sees("list", "trigger"),
     "runs.show": _sees("run", "id"),
     "runs.retry": _does("run", "id"),
+    "runs.rerun": _does("run", "id"),
     "runs.cancel": _does("run", "id"),
     "runs.approve": _does("run", "id"),
     "dead.list": _sees("list", "trigger"),

@@ -10,7 +10,6 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from uuid import uuid4
 
 import msgspec
 
@@ -21,6 +20,7 @@ from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
 from harken.operate.events import ALWAYS, moment_of
+from harken.operate.idempotency import new_id
 from harken.operate.past_events import event_of
 from harken.operate.rows import Plain, title_of
 from harken.store import Intent, NewRun
@@ -52,7 +52,7 @@ async def replay_range(
     begin, end = moment_of(since, now), moment_of(until, now)
     if begin is None:
         raise Misconfigured("a replay of a span needs its beginning", fix="Give one: --since 2h")
-    replay = replay_id or uuid4().hex[:12]
+    replay = replay_id or new_id("replay").hex[:12]
     rules = {name: await rules_of(context, name) for name in dict.fromkeys(names)}
     started: list[Plain] = []
     outcomes: Counter[str] = Counter()
