@@ -123,6 +123,17 @@ async def test_from_a_webhook_to_the_step_that_asks_a_model_is_one_tree(tmp_path
     assert collector.headers[0]["X-Key"] == "k"
 
 
+async def test_a_read_that_found_something_is_the_beginning_of_a_trace(tmp_path: Path) -> None:
+    async with collecting() as collector:
+        write(tmp_path, collector.url, "schedule: {every: 1s}")
+        async with App.start(tmp_path, port=0) as app:
+            await runs_done(app, 1)
+    found = [collector.path_to_root(step) for step in collector.named("step sum")]
+    assert found
+    assert {tuple(path[:3]) for path in found} == {("step sum", "run hooks", "commit")}
+    assert all(path[3].startswith("poll ") for path in found)
+
+
 async def test_a_run_that_gathers_links_to_the_events_that_came_in_apart(tmp_path: Path) -> None:
     gathering = f"{HOOKS}, gather: {{digest: {{window: 1h, max: 2}}}}"
     async with collecting() as collector:
