@@ -57,7 +57,7 @@ async def replay_range(
     started: list[Plain] = []
     outcomes: Counter[str] = Counter()
     events = 0
-    async for event in _span(context, {feed.name for _, _, feed in rules.values()}, begin, end or now):
+    async for event in _span(context, {feed.name for _, _, feed in rules.values()}, begin, end):
         events += 1
         for name, (definition, state, feed) in rules.items():
             if feed.name != event.feed:
@@ -122,7 +122,7 @@ async def start_replay(
     )
 
 
-async def _span(context: Context, feeds: set[str], begin: datetime, end: datetime) -> AsyncIterator[Recorded]:
+async def _span(context: Context, feeds: set[str], begin: datetime, end: datetime | None) -> AsyncIterator[Recorded]:
     """The events of these feeds in the order in which they were recorded."""
     ids: list[int] = []
     for feed in sorted(feeds):

@@ -1,0 +1,44 @@
+"""Commands on what is stored: backtest, replay, bulk, rerun, and filters of lists."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Desk
+
+
+async def test_a_backtest_prints_parity_and_difference(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"), desk.office.incident("INC-2", urgency="low"))
+    code, out, _ = await desk.types("triggers", "backtest", "oncall", "--condition", "true", "--last", "1h")
+    assert code == 0
+    assert "unchanged rules give the recorded verdict for all 2 that were checked (100%)" in out
+    assert "with the changed condition 1 more would fire, 0 would no longer, 1 stay as they are" in out
+
+
+async def test_a_span_is_replayed_dry_and_then_for_real(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    span = ("events", "replay", "--since", "1h", "--trigger", "oncall", "--replay-id", "mine")
+    _, dry, _ = await desk.types(*span, "--dry")
+    assert dry.endswith("replay mine: 1 events would start 1 runs\n")
+    _, real, _ = await desk.types(*span)
+    assert real.endswith("replay mine: 1 events started 1 runs\n")
+    assert len(await desk.json("runs", "list", "--where", 'trigger == "oncall"')) == 2
+
+
+async def test_a_span_without_a_trigger_is_a_usage_error(desk: Desk) -> None:
+    code, _, err = await desk.types("events", "replay", "--since", "1h")
+    assert (code, "--trigger NAME" in err) == (2, True)
+
+
+async def test_a_misspelt_field_of_a_filter_is_named(desk: Desk) -> None:
+    code, _, err = await desk.types("runs", "list", "--where", "staus == 'failed'")
+    assert code != 0
+    assert "there is no field staus here" in err
+
+
+async def test_a_plan_is_shown_and_executed(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    plan = await desk.json("bulk", "plan", "cancel", "--where", 'trigger == "oncall"')
+    assert plan["count"] == 1
+    code, out, _ = await desk.types("bulk", "execute", plan["id"])
+    assert (code, out) == (0, f"plan {plan['id']} (cancel) is executed: 1 of 1 done\n")
+    again = await desk.json("runs", "rerun", plan["ids"][0], "--input", "urgency=high", "--input", "size=2")
+    assert (again["replay_of"], again["input"]["size"]) == (plan["ids"][0], 2)
