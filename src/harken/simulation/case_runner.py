@@ -171,7 +171,8 @@ def _with_refused(error: Unfit, loaded: Loaded) -> str:
     """The sentence; a name may be unknown because what has it was refused."""
     sentence = f"{error.message}. {error.fix or 'See: harken config check'}"
     refused = [str(finding) for found in loaded.refused.values() for finding in found if finding.severity == "error"]
-    return f"{sentence} The configuration has errors: {refused[0]}" if refused else sentence
+    stop = "" if sentence.endswith(("?", ".")) else "."
+    return f"{sentence}{stop} The configuration has errors: {refused[0]}" if refused else sentence
 
 
 def _problem(case: Case, path: Sequence[str | int], message: str) -> Problem:

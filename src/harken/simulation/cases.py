@@ -172,7 +172,7 @@ class _Names:
             return self.feeds[self.trigger(given.trigger or block.trigger, at).feed]
         fed = {trigger.feed for trigger in self.triggers.values() if trigger.feed != INTERNAL}
         if len(fed) != 1:
-            raise Unfit(path, "does not say whose event this is", f"Add trigger: {suggest_fix('', self.triggers)}")
+            raise Unfit(path, "does not say whose event this is", f"Name its trigger. {suggest_fix('', self.triggers)}")
         return self.feeds[fed.pop()]
 
 
