@@ -24,6 +24,22 @@ from tests.simulation.planted import BUGS
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 FLOWS_OF = {"acknowledged before commit": ["pack"]}
+POLLERS = """\
+pollers:
+  enabled: true
+  jobs:
+    - id: weekly
+      kind: rss
+      agent: ana
+      schedule: "0 9 * * 1"
+      config: {feed_url: "https://example.com/weekly.xml", deliver: {channel: webhook, to: "https://example.com/x"}}
+    - id: paused
+      kind: rss
+      agent: ana
+      schedule: {at: "2027-04-26T15:00:00Z"}
+      config: {feed_url: "https://example.com/launch.xml", deliver: {channel: webhook, to: "https://example.com/x"}}
+      paused_on_boot: true
+"""
 MOST_SEEDS = 200
 MOST_EVENTS = 10
 
@@ -46,6 +62,19 @@ def test_nothing_is_lost_or_doubled_whatever_happens(seed: int, tmp_path: Path):
     assert [str(fault) for fault in played.judgement.faults] == []
     assert played.judgement.shown == played.judgement.recorded > 20
     assert played.judgement.done > 10
+
+
+def test_feeds_that_are_read_once_a_week_or_wait_for_a_person_lose_nothing(tmp_path: Path):
+    write_configuration(tmp_path, "page")
+    (tmp_path / "pollers.yaml").write_text(POLLERS, "utf-8")
+    main = tmp_path / "harken.yaml"
+    main.write_text(main.read_text("utf-8") + "agents: {ana: {webhook: webhook}}\n", "utf-8")
+    site = in_use(load_directory(tmp_path))
+
+    played = play(site, generate(site, 2, days=1))
+
+    assert {trigger.name for trigger in site.triggers} > {"weekly", "paused"}
+    assert [str(fault) for fault in played.judgement.faults] == []
 
 
 def test_the_same_seed_is_the_same_history(tmp_path: Path):

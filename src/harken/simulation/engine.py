@@ -27,6 +27,7 @@ from harken.match import Read
 from harken.run.worker import Worker
 from harken.run.workflows import WorkflowCache
 from harken.runs import OPEN, Run
+from harken.schedule import Every
 from harken.services import registry
 from harken.simulation.effects import Answer, Effects, stand_in_kinds
 from harken.simulation.script import Arrival, ClockJump, Crash, Happening, Lock, Restart, Script, Sleep
@@ -105,6 +106,7 @@ class _NoDefinitions:
 class Simulation:
     """Plays one script. `clock` is ours, and may be set wrong; `true` is that of the world outside.
 
+    `unread`: feeds that were not read at the end, because a person has to resume their triggers.
     `plans` may be shared by simulations of one configuration, as compiling workflows takes longer than most cases.
     """
 
@@ -130,6 +132,7 @@ class Simulation:
         self._plans = plans or SharedPlans(loaded)
         self.sources = {feed.name: source for feed in configuration.feeds if (source := self._source(feed))}
         self.sent: set[tuple[str, str, str | None]] = set()
+        self.unread: frozenset[str] = frozenset()
         self.kills = 0
         self.restarts = 0
         self._image = b""
@@ -380,12 +383,31 @@ class Simulation:
         while self._waiting:
             await self._wait_until(min(at for at, _, _ in self._waiting) + 0.001)
         await self._resume_stopped()
+        self.unread = await self._resting()
+        await self._read_rare()
         marks = {name: await self._reads(name) + LAST_LOOKS for name in self.sources}
         end = self.true.time() + DRAIN_SECONDS
         pause = 1.0
         while self.true.time() < end and not await self._is_quiet(marks):
             await asyncio.sleep(pause)
             pause = min(pause * 2, REQUEUE_SECONDS)
+
+    async def _resting(self) -> frozenset[str]:
+        """The feeds that nobody reads, because all their triggers wait for a person."""
+        paused = {state.name: bool(state.paused) for state in await self.store.triggers()}
+        feeds = {trigger.feed for trigger in self.configuration.triggers}
+        awake = {trigger.feed for trigger in self.configuration.triggers if not paused.get(trigger.name)}
+        return frozenset(feeds - awake)
+
+    async def _read_rare(self) -> None:
+        """Read feeds by hand that are due at certain times only: the next one may be weeks away."""
+        for name, source in self.sources.items():
+            if isinstance(source, ScriptedPoll) and name not in self.unread and not self._is_regular(name):
+                await self.intake.tick(name)
+
+    def _is_regular(self, feed: str) -> bool:
+        found = self.configuration.feed(feed)
+        return found.way == "stream" or isinstance(found.schedule, Every)
 
     async def _resume_stopped(self) -> None:
         """As a person does when a service works again: feeds that stopped after many failures go on."""
@@ -398,8 +420,13 @@ class Simulation:
 
     async def _is_quiet(self, marks: Mapping[str, int]) -> bool:
         for name, source in self.sources.items():
-            regular = isinstance(source, ScriptedPoll | ScriptedStream)
-            if regular and await self._reads(name) < marks[name] and not await self._is_paused(name):
+            read = isinstance(source, ScriptedPoll | ScriptedStream) and name not in self.unread
+            if (
+                read
+                and self._is_regular(name)
+                and await self._reads(name) < marks[name]
+                and not await self._is_paused(name)
+            ):
                 return False
         return not [run for run in await self._open_runs() if _goes_on(run)]
 

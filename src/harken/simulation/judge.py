@@ -95,7 +95,8 @@ def _expected(simulation: Simulation, feed: Feed) -> Counter[Occurrence]:
         return Counter(dict.fromkeys(source.served.occurrences, 1))
     arrivals = sorted(simulation.script.of(feed.name), key=lambda one: one.at)
     shown = set(source.served.occurrences)
-    if isinstance(source, ScriptedPoll | ScriptedStream):
+    if isinstance(source, ScriptedPoll | ScriptedStream) and feed.name not in simulation.unread:
+        # what is still there must have been asked for
         shown |= source.visible()
     ordered = isinstance(source, ScriptedPush | ScriptedStream) or source.view == "log"
     if feed.identity == "transition" and ordered:
