@@ -58,12 +58,12 @@ def acknowledged_before_commit(patch: pytest.MonkeyPatch) -> None:
 def later_than_the_start_line(patch: pytest.MonkeyPatch) -> None:
     """`>` for `>=`: what happens at the very moment of the start line does not count."""
 
-    def made(self: Rule, trigger: Any, state: Any) -> None:
-        whole(self, trigger, state)
+    def made(self: Rule, *given: Any, **named: Any) -> None:
+        whole(self, *given, **named)
         # times have microseconds: at or after the next one is after this one
         self.start_line += timedelta(microseconds=1)
 
-    def begun_by(self: Rule, moment: datetime, lag: int = 0) -> bool:
+    def begun_by(self: Rule, moment: datetime, *given: Any, **named: Any) -> bool:
         return moment >= self.start_line
 
     whole = Rule.__init__
