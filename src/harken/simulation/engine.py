@@ -87,7 +87,11 @@ def in_use(loaded: Loaded, feeds: Sequence[str] | None = None) -> Configuration:
 
     A case is about one shard: what replicas share is not simulated.
     """
-    kept = [feed for feed in loaded.feeds if feeds is None or feed.name in feeds or feed.way == "internal"]
+    wanted = set(feeds or ())
+    for trigger in loaded.triggers:
+        # one that joins events of several feeds needs all of them
+        wanted |= set(trigger.feeds) if wanted & set(trigger.feeds) else set()
+    kept = [feed for feed in loaded.feeds if feeds is None or feed.name in wanted or feed.way == "internal"]
     names = {feed.name for feed in kept}
     return Configuration(
         loaded=loaded,
