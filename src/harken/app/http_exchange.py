@@ -54,6 +54,7 @@ class Exchange:
         "_chunked",
         "_connection",
         "_gone",
+        "_head",
         "_left",
         "_more",
         "_waiter",
@@ -82,6 +83,8 @@ class Exchange:
         self._chunked = False
         # bytes that the answer announced and did not send yet; None if it announced no length
         self._left: int | None = None
+        # of an answer whose length is known, which is written with the first part of its body
+        self._head = b""
 
     def add_body(self, part: bytes) -> bool:
         """Whether the connection should be read on."""
@@ -153,15 +156,19 @@ class Exchange:
         if not self.started:
             if kind != "http.response.start":
                 raise RuntimeError(f"an answer starts with http.response.start, not with {kind}")
-            self._connection.transport.write(self._head(message["status"], message.get("headers", ())))
+            head = self._make_head(message["status"], message.get("headers", ()))
             self.started = True
             self.expects_continue = False
+            if self._left is None:
+                self._connection.transport.write(head)
+            else:
+                self._head = head
         elif self.answered or kind != "http.response.body":
             raise RuntimeError(f"{kind} does not belong here: the answer has started, and may have ended")
         else:
             self._send_body(message.get("body", b""), message.get("more_body", False))
 
-    def _head(self, status: int, headers: Any) -> bytes:
+    def _make_head(self, status: int, headers: Any) -> bytes:
         lines = [status_line(status), self._connection.date]
         bodiless = self.scope["method"] == "HEAD" or status in (204, 304) or status < 200
         announced = False
@@ -200,6 +207,9 @@ class Exchange:
                 write(b"%x\r\n%b\r\n" % (len(body), body))
             if not more:
                 write(b"0\r\n\r\n")
+        elif self._head:
+            head, self._head = self._head, b""
+            self._connection.transport.write_at_once(head + body)
         elif body:
             write(body)
         if not more:

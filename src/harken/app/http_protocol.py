@@ -76,6 +76,13 @@ class Corked:
         if self._size > MAX_BUFFERED:
             self._flush()
 
+    def write_at_once(self, data: bytes) -> None:
+        """For what is whole already: waiting for the end of the turn would only cost time."""
+        if self._waiting:
+            self.write(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
     def write_eof(self) -> None:
         self._flush()
         self._transport.write_eof()
