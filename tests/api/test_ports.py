@@ -14,7 +14,7 @@ from harken.app import App, open_offline
 from harken.app.application import Role, not_reading
 from harken.cli.client import find
 from harken.errors import Misconfigured
-from harken.operate.run_file import drop_run_file, write_run_file
+from harken.operate.controller_file import drop_run_file, write_run_file
 from tests.servers.ports import free_port
 from tests.system.kill.outside_world import HOOKS, signed
 

@@ -15,7 +15,7 @@ from harken.operate.ticket_lookup import parse_name
 from harken.operate.tickets import list_tickets
 from harken.store import Store
 from harken.testing import VirtualClock, virtual
-from harken.tickets.pace import WritePace
+from harken.tickets.write_pace import WritePace
 from harken.timings import Timings
 from tests.app.test_tickets import PIPELINE, POLLED, PUSHED, at_work
 from tests.services.whole import write

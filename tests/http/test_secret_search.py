@@ -23,7 +23,7 @@ from harken.http.redact import (
     scrub,
     scrub_bytes,
 )
-from harken.http.text_search import SLICE, TextSearch
+from harken.http.secret_search import SLICE, TextSearch
 from harken.source import Request
 
 THOUSAND = frozenset(f"whsec_{number:04}-of-a-webhook" for number in range(1000))

@@ -30,7 +30,7 @@ from harken.store import Commit, Committed, Failure, Store, Tick
 from harken.testing import HandClock
 from harken.ticket import TicketTracker
 from harken.tickets.adoption import AdoptionResult
-from harken.tickets.pace import WritePace
+from harken.tickets.write_pace import WritePace
 
 POLLED = Feed(name="company/incidents", kind="json", integration="company", schedule=Every(seconds=60))
 PUSHED = Feed(name="deploys", kind="webhook", integration="webhook", way="push", path="webhook/deploys")

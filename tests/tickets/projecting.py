@@ -27,8 +27,8 @@ from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.jira import Jira
 from harken.ticket import Ticket
 from harken.tickets import LifecycleLabels, ProjectScope, ProjectSettings, Routes, TicketMemories, TrackerSettings
-from harken.tickets.pace import WritePaces
 from harken.tickets.projector import Projector
+from harken.tickets.write_pace import WritePaces
 from tests.services.azure_devops import account as azure_account
 from tests.services.github import account as github_account
 from tests.services.gitlab import account as gitlab_account

@@ -9,7 +9,7 @@ import pytest
 from harken.errors import Misconfigured
 from harken.testing import HandClock
 from harken.tickets import Lifecycle, TicketMemory
-from harken.tickets.pace import PaceLimits, WritePaces
+from harken.tickets.write_pace import PaceLimits, WritePaces
 from tests.tickets.projecting import KINDS, World, boards
 
 PEOPLE = {"fix", "harken:later"}

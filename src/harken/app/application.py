@@ -25,8 +25,8 @@ from harken.errors import HarkenError, Misconfigured, Refused
 from harken.http.redact import prepare_search
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.controller_file import drop_run_file, run_file, write_run_file
 from harken.operate.fleet import READERS
-from harken.operate.run_file import drop_run_file, run_file, write_run_file
 from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
 from harken.services import registry

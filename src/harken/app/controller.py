@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from harken.app.tickets import TicketWork
     from harken.ticket import TicketTracker
     from harken.tickets.adoption import AdoptionResult
-    from harken.tickets.pace import WritePace
+    from harken.tickets.write_pace import WritePace
 
 __all__ = ["Controller", "finding_lines", "last_applied", "load_start_lines", "preview_trigger", "save_applied"]
 

@@ -37,7 +37,7 @@ from harken.store import Store
 from harken.store.transfer import refuse_marked
 from harken.ticket import TicketTracker
 from harken.tickets.adoption import AdoptionResult
-from harken.tickets.pace import WritePace
+from harken.tickets.write_pace import WritePace
 
 __all__ = ["open_factory", "open_offline", "rekey"]
 

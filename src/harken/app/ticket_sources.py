@@ -19,7 +19,7 @@ from harken.store import Store
 from harken.ticket import Notice, NoticeReader, TicketTracker
 from harken.tickets import TicketMemories, TicketSource, TrackerSettings, feed_name, tracker_of
 from harken.tickets.deliveries import DeliveryCounter
-from harken.tickets.pace import WritePace
+from harken.tickets.write_pace import WritePace
 
 __all__ = ["TicketSources"]
 

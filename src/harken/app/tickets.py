@@ -22,10 +22,10 @@ from harken.run.worker import Worker
 from harken.store import Store
 from harken.tickets import TrackerSettings, tracker_of
 from harken.tickets.adoption import AdoptionResult
-from harken.tickets.pace import WritePace, WritePaces
 from harken.tickets.projector import Projector
 from harken.tickets.receipt import receipt_key
 from harken.tickets.run_control import RunControl
+from harken.tickets.write_pace import WritePace, WritePaces
 
 __all__ = ["TicketWork", "signing_key"]
 

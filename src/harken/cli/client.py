@@ -41,7 +41,7 @@ class ControllerClient(Client):
 
 def find(directory: Path) -> ControllerClient | None:
     """The controller that wrote its run file beside the store of this configuration and still lives."""
-    from harken.operate.run_file import run_file_of
+    from harken.operate.controller_file import run_file_of
 
     path = run_file_of(directory)
     try:

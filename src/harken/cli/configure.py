@@ -264,7 +264,7 @@ async def _with_host(loaded: Any, question: Any, name: str) -> Any:
 
 def _take_effect(session: Session, form: Form) -> None:
     """Tell the controller, and free what had stopped; without either there is nothing to tell."""
-    from harken.operate.run_file import store_file
+    from harken.operate.controller_file import store_file
 
     file = store_file(session.directory)
     if session.controller() is None and file is not None and not file.exists():

@@ -56,7 +56,7 @@ def compact_store(session: Session) -> None:
     after this it does there too. It needs as much free disk as the file has rows.
     """
     from harken.app.store import compact_file
-    from harken.operate.run_file import store_file
+    from harken.operate.controller_file import store_file
 
     _refuse_running(session)
     file = store_file(session.directory)
@@ -93,7 +93,7 @@ def restore_store(session: Session, backup: str) -> None:
     """Put BACKUP in the store's place; the old file is kept aside. Refused while a controller runs."""
     from pathlib import Path
 
-    from harken.operate.run_file import store_file
+    from harken.operate.controller_file import store_file
     from harken.operate.store_admin import restore
 
     _refuse_running(session)

@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from harken.errors import HarkenError
-from harken.http.text_search import TextSearch
+from harken.http.secret_search import TextSearch
 
 __all__ = [
     "contains_token",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harken.source import Cursor, Host, Lag, Place
     from harken.ticket import TicketTracker
     from harken.tickets.adoption import AdoptionResult
-    from harken.tickets.pace import WritePace
+    from harken.tickets.write_pace import WritePace
 
 __all__ = ["Engine", "Preview", "Shown"]
 

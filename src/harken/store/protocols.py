@@ -250,7 +250,7 @@ class Records(Protocol):
         ...
 
     async def events_about(self, feed: str, name: str, *, limit: int = 10) -> Sequence[Recorded]:
-        """Events of the feed about the object of this name, newest first (see harken.store.objects)."""
+        """Events of the feed about the object of this name, newest first (see harken.store.object_names)."""
         ...
 
     async def history(

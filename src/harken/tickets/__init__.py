@@ -3,7 +3,6 @@
 from harken.tickets.adoption import AdoptionResult
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
 from harken.tickets.memory import TicketMemories, TicketMemory
-from harken.tickets.pace import WritePaces
 from harken.tickets.projection import ENQUEUED_AFTER, LATEST_REPAIRS, desired_state, repairs_allowed
 from harken.tickets.projector import Projector
 from harken.tickets.receipt import is_ours, receipt_key
@@ -13,6 +12,7 @@ from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name,
 from harken.tickets.source import TicketSource
 from harken.tickets.standing import Scope, Standing, standing
 from harken.tickets.trust import Trust, Trusted, judge
+from harken.tickets.write_pace import WritePaces
 
 __all__ = [
     "ENQUEUED_AFTER",

@@ -17,10 +17,10 @@ from harken.runs import FINAL
 from harken.ticket import Comment, Ticket
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemory
-from harken.tickets.pace import swap_in_turn
 from harken.tickets.receipt import Receipt, is_sticky, receipts_in
 from harken.tickets.resolution import resolve
 from harken.tickets.ticket_writer import Target
+from harken.tickets.write_pace import swap_in_turn
 
 __all__ = ["AdoptionResult", "adopt", "status_from"]
 

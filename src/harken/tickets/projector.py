@@ -26,9 +26,9 @@ from harken.tasks import cancel_and_wait
 from harken.ticket import TicketTracker
 from harken.tickets.adoption import AdoptionResult, adopt
 from harken.tickets.memory import DocumentStore, TicketMemories, TicketMemory
-from harken.tickets.pace import PATIENCE, NoTurn, WritePaces
 from harken.tickets.settings import TrackerSettings, trigger_name
 from harken.tickets.ticket_writer import NotMoved, Target, TicketWriter
+from harken.tickets.write_pace import PATIENCE, NoTurn, WritePaces
 
 __all__ = ["Lease", "Projector", "ProjectorStore"]
 

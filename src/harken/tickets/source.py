@@ -46,8 +46,8 @@ from harken.tickets.events import Placed, event_of, gone_event
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.orphans import Orphans
-from harken.tickets.pace import PaceLimits, WritePace
 from harken.tickets.settings import TrackerSettings
+from harken.tickets.write_pace import PaceLimits, WritePace
 
 __all__ = ["TicketSource"]
 

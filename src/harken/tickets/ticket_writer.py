@@ -36,13 +36,13 @@ from harken.tickets.comment_text import (
 )
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
-from harken.tickets.pace import PROGRESS, WritePace
 from harken.tickets.preflight import Preflight, accepted_look
 from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
 from harken.tickets.receipt import Receipt, is_sticky, notice_line, receipt_line
 from harken.tickets.removal import GRACE_SECONDS
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.standing import standing
+from harken.tickets.write_pace import PROGRESS, WritePace
 
 __all__ = ["NotMoved", "RunStore", "Target", "TicketWriter", "stage_of"]
 

@@ -21,7 +21,7 @@ from harken.event import Event
 from harken.services.kafka import KafkaAccount, KafkaStream, KafkaStreamQuery, plugin
 from harken.services.kafka.account import ANSWER_SECONDS
 from harken.services.kafka.stream import CHECK_SECONDS
-from harken.services.kafka.topic import describe
+from harken.services.kafka.topic_metadata import describe
 from harken.source import Batch, Call, Lag
 from harken.tasks import cancel_and_wait
 from harken.testing.stream import Broker, StreamContract

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from harken.backends.notify import nothing
 from harken.backends.postgres.connection import Database, Settings
 from harken.backends.postgres.feeds import PostgresFeeds
-from harken.backends.postgres.objects import PostgresObjects
+from harken.backends.postgres.object_names import PostgresObjects
 from harken.backends.postgres.records import PostgresRecords
 from harken.backends.postgres.registry import PostgresRegistry
 from harken.backends.postgres.runs import PostgresRuns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harken.backends.postgres.connection import DatabaseUser
-from harken.backends.postgres.objects import forget_objects
+from harken.backends.postgres.object_names import forget_objects
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
 from harken.backends.verdicts import decode_verdicts

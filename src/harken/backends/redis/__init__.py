@@ -20,7 +20,7 @@ from harken.backends.redis.definitions import RedisDefinitions
 from harken.backends.redis.feeds import RedisFeeds
 from harken.backends.redis.leases import RedisLeases
 from harken.backends.redis.moved import RedisMoved
-from harken.backends.redis.objects import RedisObjects
+from harken.backends.redis.object_names import RedisObjects
 from harken.backends.redis.records import RedisRecords
 from harken.backends.redis.registry import RedisRegistry
 from harken.backends.redis.runs import RedisRuns

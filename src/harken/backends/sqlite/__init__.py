@@ -10,7 +10,7 @@ from harken.backends.notify import nothing
 from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.feeds import SqliteFeeds
-from harken.backends.sqlite.objects import SqliteObjects
+from harken.backends.sqlite.object_names import SqliteObjects
 from harken.backends.sqlite.records import SqliteRecords
 from harken.backends.sqlite.registry import SqliteRegistry
 from harken.backends.sqlite.runs import SqliteRuns

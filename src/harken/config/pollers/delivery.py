@@ -22,7 +22,7 @@ from harken.config.yaml.nodes import Node, Table, locate
 from harken.errors import HarkenError
 from harken.event import Identity
 from harken.feed import INTERNAL, Budget, Feed, First, Spacing, Trigger
-from harken.language.fields import placeholders
+from harken.language.placeholders import placeholders
 from harken.runs import Workflow
 from harken.source import Delivery, Plugin
 from harken.suggest import suggest_fix

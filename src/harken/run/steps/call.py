@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
-from harken.language.fields import fill
 from harken.language.go_template import Template, compile_template
+from harken.language.placeholders import fill
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind

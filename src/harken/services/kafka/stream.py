@@ -155,7 +155,7 @@ class TopicReader:
         """Ask the brokers for what they have of the topic. Returns its id."""
         from aiokafka import TopicPartition
 
-        from harken.services.kafka.topic import describe
+        from harken.services.kafka.topic_metadata import describe
 
         name = self._query.topic
         topic = await describe(self._consumer._client, name)

@@ -1,16 +1,16 @@
-"""Events of an object by its name, see harken.backends.objects."""
+"""Events of an object by its name, see harken.backends.object_names."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from struct import Struct
 
-from harken.backends.objects import BUCKET, CANDIDATES, PART, hashes_of, hashes_to_try
+from harken.backends.object_names import BUCKET, CANDIDATES, PART, hashes_of, hashes_to_try
 from harken.backends.redis.codec import EVENT_HEAD, decode_body, decode_text
 from harken.backends.redis.records import ids_of_feed, ids_of_key
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.event import Recorded
-from harken.store.objects import is_about, names_to_try
+from harken.store.object_names import is_about, names_to_try
 
 __all__ = ["RedisObjects"]
 

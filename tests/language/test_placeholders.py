@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harken.language.fields import LONGEST, Filled, fill
+from harken.language.placeholders import LONGEST, Filled, fill
 
 ITEM: dict[str, Any] = {
     "title": "Disk full — 90 % 🚨",

@@ -6,7 +6,7 @@ import pytest
 
 from harken.errors import Deferred
 from harken.testing import HandClock
-from harken.tickets.pace import LIMITS, PROGRESS, PaceLimits, WritePace, WritePaces, wait_before
+from harken.tickets.write_pace import LIMITS, PROGRESS, PaceLimits, WritePace, WritePaces, wait_before
 
 GITHUB = LIMITS["github"]
 

@@ -1,15 +1,15 @@
-"""Events of an object by its name, see harken.backends.objects."""
+"""Events of an object by its name, see harken.backends.object_names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harken.backends.objects import BUCKET, PART, hashes_of, hashes_to_try
+from harken.backends.object_names import BUCKET, PART, hashes_of, hashes_to_try
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.records import event_of_id
 from harken.backends.sqlite.transaction import Transaction
 from harken.event import Recorded
-from harken.store.objects import is_about, names_to_try
+from harken.store.object_names import is_about, names_to_try
 
 __all__ = ["SqliteObjects", "forget_objects"]
 
