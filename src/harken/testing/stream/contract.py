@@ -121,7 +121,7 @@ class StreamContract:
             await follower.until("a first answer", follower.heard)
             needs(await broker.offered(), "gives its messages to one reader alone")
             hold = getattr(broker.source(), "hold_seconds", 1.0)
-            follower.store.stall_seconds = 2.0 * hold + 0.5
+            follower.store.stall_seconds = 2.5 * hold + 1.0
             before = follower.store.commits
             await broker.publish(bodies([0]))
             await follower.until("a commit", lambda: _has_begun(follower, before))
