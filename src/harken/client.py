@@ -76,6 +76,9 @@ class Client:
                 return
             cursor = {"cursor": page["next"]}
 
+    def me(self) -> shapes.Me:
+        return cast("shapes.Me", self.call("me"))
+
     def status(self) -> shapes.Status:
         return cast("shapes.Status", self.call("status"))
 

@@ -267,6 +267,22 @@ async def test_an_owner_makes_triggers_of_their_own_and_manages_them(house: Hous
     assert (refused.status, made.status, made.json()["user_id"]) == (404, 201, "ana")
 
 
+async def test_everybody_is_told_who_they_are_and_what_they_may_do(house: House) -> None:
+    make = house.served.office.operator.call
+    house.tokens["ci"] = (await make("tokens.create", name="ci", role="operator", operations=["triggers.*"]))["token"]
+    found = {name: (await house.call("me", name)).json() for name in ("local", "admin", "ana-viewer", "ci")}
+    assert [(me["name"], me["role"], me["owner"], me["way"]) for me in found.values()] == [
+        ("operator", "admin", "", "local"),
+        ("token admin", "admin", "", "token"),
+        ("token ana-viewer", "viewer", "ana", "token"),
+        ("token ci", "operator", "", "token"),
+    ]
+    assert set(found["admin"]["operations"]) == set(PERMISSIONS)
+    assert {"me", "triggers.list", "triggers.show"} <= set(found["ana-viewer"]["operations"])
+    assert {"triggers.pause", "status", "tokens.list"}.isdisjoint(found["ana-viewer"]["operations"])
+    assert {name.partition(".")[0] for name in found["ci"]["operations"]} == {"me", "triggers"}
+
+
 async def test_an_answer_is_not_given_again_to_somebody_else(house: House) -> None:
     key = {**JSON, "Idempotency-Key": "k"}
     bearer = {name: {"Authorization": f"Bearer {house.tokens[name]}"} for name in ("operator", "admin", "viewer")}

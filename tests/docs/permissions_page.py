@@ -30,6 +30,8 @@ def cell(permission: Permission, role: str, *, limited: bool) -> str:
         return "no"
     if not limited:
         return "all"
+    if permission.thing == "self":
+        return "all"
     if permission.thing == "everything":
         return "no"
     return "own" if permission.thing == "job" or _is_change(permission) else "own, shared"

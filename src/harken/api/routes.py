@@ -100,6 +100,7 @@ _POLLER = "/admin/pollers/{id}"
 
 # names may contain slashes, so of two matching paths the longer one comes first
 _TABLE = (
+    _get("me", "/api/me"),
     _get("status", "/api/status"),
     _get("doctor", "/api/doctor"),
     _get("diff", "/api/diff"),

@@ -25,6 +25,7 @@ __all__ = [
     "Finding",
     "Forgotten",
     "Integration",
+    "Me",
     "NewToken",
     "Problem",
     "Replayed",
@@ -315,6 +316,19 @@ class Doctor(TypedDict):
     ok: bool
 
 
+class Me(TypedDict):
+    """The caller. `operations`: all that its role and scope allow, on what it may see; `way`: how it was recognised."""
+
+    name: str
+    who: str
+    role: Literal["viewer", "operator", "admin"]
+    owner: str
+    triggers: list[str]
+    limited: bool
+    way: Literal["local", "token"]
+    operations: list[str]
+
+
 class Status(TypedDict, total=False):
     running: bool
     version: str
@@ -443,6 +457,7 @@ class Exported(TypedDict):
 
 
 ANSWERS: Mapping[str, Any] = {
+    "me": Me,
     "status": Status,
     "doctor": Doctor,
     "triggers.list": Trigger,

@@ -83,6 +83,19 @@ def revoke_token(session: Session, id: str) -> None:
         say(f"The token {answer['name']} is revoked.")
 
 
+@command(tokens_command, "whoami")
+def whoami(session: Session) -> None:
+    """Show who calls from here, and what it may do."""
+    answer = session.call("me")
+    if session.as_json:
+        print_json(answer)
+        return
+    whose = f", for the things of {answer['owner']}" if answer["owner"] else ""
+    only = f", for the triggers {', '.join(answer['triggers'])}" if answer["triggers"] else ""
+    say(f"{answer['name']}: {answer['role']}{whose}{only}.")
+    say(f"It may: {', '.join(answer['operations'])}.")
+
+
 def _split(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 

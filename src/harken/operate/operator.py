@@ -39,6 +39,7 @@ from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
 from harken.operate.idempotency import Answer, once
+from harken.operate.me import me
 from harken.operate.ownership import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
@@ -63,6 +64,7 @@ FORGOTTEN = ("forgotten", "events", "runs", "letters", "notes")
 """What the audit log keeps of a forgetting, beside a mark in place of the subject."""
 
 READS: Mapping[str, Operation] = {
+    "me": me,
     "status": status.status,
     "doctor": doctor,
     "diff": status.diff,

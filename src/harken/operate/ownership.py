@@ -40,7 +40,7 @@ class Ownership:
         """The parameters to call the operation with. Raises NotFound for what the principal may not see, Forbidden for
         what it may see and not change."""
         given = dict(params)
-        if not self._principal.limited or permission.thing == "list":
+        if not self._principal.limited or permission.thing in ("list", "self"):
             return given
         if permission.thing == "job":
             return given | self._as_agent(permission, given)

@@ -15,9 +15,10 @@ from harken.operate.principal import Principal, Role
 
 __all__ = ["METRICS", "PERMISSIONS", "RUNS_TAIL", "SHOWN_ONCE", "TAIL", "Permission", "Thing", "require_role"]
 
-Thing = Literal["everything", "list", "new", "trigger", "run", "event", "feed", "workflow", "job"]
+Thing = Literal["self", "everything", "list", "new", "trigger", "run", "event", "feed", "workflow", "job"]
 """What an operation is about. Those limited to an owner may see their own and what is shared with them, and change
-their own; a list shows them these only, what is new becomes theirs, and operations on everything are not for them."""
+their own; a list shows them these only, what is new becomes theirs, and operations on everything are not for them.
+What is about the caller itself is for everybody, also for a token that is limited to some operations."""
 
 TAIL = "events.tail"
 RUNS_TAIL = "runs.tail"
@@ -53,6 +54,7 @@ _EVERYTHING = _sees("everything")
 _ADMIN = Permission(role="admin", thing="everything")
 
 PERMISSIONS: Mapping[str, Permission] = {
+    "me": _sees("self"),
     "status": _EVERYTHING,
     "doctor": _EVERYTHING,
     "diff": _EVERYTHING,
@@ -153,7 +155,7 @@ def require_role(principal: Principal, operation: str) -> Permission:
     permission = PERMISSIONS.get(operation)
     if permission is None:
         raise Forbidden(f"nobody may call {operation}", fix="Add a row to PERMISSIONS in harken/operate/permissions.py")
-    if not principal.in_scope(operation):
+    if permission.thing != "self" and not principal.in_scope(operation):
         raise Forbidden(f"this token is not for {operation}", fix=f"It is for: {', '.join(principal.operations)}")
     if not principal.has_role(permission.role):
         raise Forbidden(f"{operation} needs the role {permission.role}; this token has {principal.role}")

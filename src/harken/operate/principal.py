@@ -9,9 +9,11 @@ import msgspec
 
 from harken.errors import NotFound, Unauthorized
 
-__all__ = ["OPERATOR", "ROLES", "SCOPE_KEY", "Principal", "Role", "caller_of"]
+__all__ = ["OPERATOR", "ROLES", "SCOPE_KEY", "Principal", "Role", "Way", "caller_of"]
 
 Role = Literal["viewer", "operator", "admin"]
+Way = Literal["local", "token"]
+"""How the caller proved who it is: by reaching loopback, or by a token."""
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 """From the least to the most that a role may do; each may do what those before it may."""
 
@@ -27,6 +29,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     operations: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
+    way: Way = "token"
 
     @property
     def who(self) -> str:
@@ -52,7 +55,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return not self.operations or operation in self.operations or f"{kind}.*" in self.operations
 
 
-OPERATOR = Principal(name="operator", role="admin")
+OPERATOR = Principal(name="operator", role="admin", way="local")
 """Whoever can open the store or reach loopback: the one person whose machine this is."""
 
 SCOPE_KEY = "harken.principal"
