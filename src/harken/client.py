@@ -122,6 +122,21 @@ class Client:
     def retry(self, id: str, *, latest: bool = False, key: str = "") -> shapes.Run:
         return cast("shapes.Run", self.call("runs.retry", {"id": id, "latest": latest}, key=key))
 
+    def rerun(
+        self,
+        id: str,
+        *,
+        input: Mapping[str, Any] | None = None,
+        latest: bool = False,
+        from_step: str = "",
+        step_input: Mapping[str, Any] | None = None,
+        key: str = "",
+    ) -> shapes.Rerun:
+        """Start a new run in the place of this one, from its first step or from the one that is named."""
+        given: dict[str, Any] = {"id": id, "latest": latest, "from_step": from_step}
+        given |= {name: dict(value) for name, value in (("input", input), ("step_input", step_input)) if value}
+        return cast("shapes.Rerun", self.call("runs.rerun", given, key=key))
+
     def cancel(self, id: str) -> shapes.Run:
         return cast("shapes.Run", self.call("runs.cancel", {"id": id}))
 

@@ -44,7 +44,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `input` is what the step was given, shortened if it is long. `attempt` counts the tries of its run, `retries` the
     further ones that its own `retry` made within them. `code` is the code of its error. `tokens` and `usd` are what a
-    model used for it; writing the record charges them to the trigger's budget.
+    model used for it; writing the record charges them to the trigger's budget. `from_run`: the step was not executed
+    in this run; its record was taken from that one.
     """
 
     path: str
@@ -61,6 +62,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finished_at: datetime | None = None
     tokens: int = 0
     usd: float = 0.0
+    from_run: str = ""
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):

@@ -315,3 +315,14 @@ async def test_an_owner_uses_no_secret_but_those_that_their_trigger_brought(hous
         assert (reply.status, reply.json()["detail"]) == (403, "this token may not use the secret OPS")
     own = await house.call("triggers.edit", "ana-operator", name="anas", config={"a": "${secret:trigger-row-7-x}"})
     assert own.status != 403
+
+
+async def test_the_steps_of_a_shared_workflow_are_not_edited_by_those_it_is_shared_with(house: House) -> None:
+    office = house.served.office
+    started = (await house.call("workflows.run", "ana-operator", name="shared")).json()["id"]
+    await office.store.cancel(started)
+    edit = {"from_step": "x", "step_input": {"url": "https://ana.example"}}
+    refused = await house.call("runs.rerun", "ana-operator", id=started, **edit)
+    assert (refused.status, "only shared with you" in refused.json()["detail"]) == (403, True)
+    plain = await house.call("runs.rerun", "ana-operator", id=started)
+    assert plain.status == 200

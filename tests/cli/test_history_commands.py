@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harken.runs import Finished, StepRecord
+from harken.store import Settlement
 from tests.cli.conftest import Desk
 
 
@@ -42,3 +44,16 @@ async def test_a_plan_is_shown_and_executed(desk: Desk) -> None:
     assert (code, out) == (0, f"plan {plan['id']} (cancel) is executed: 1 of 1 done\n")
     again = await desk.json("runs", "rerun", plan["ids"][0], "--input", "urgency=high", "--input", "size=2")
     assert (again["replay_of"], again["input"]["size"]) == (plan["ids"][0], 2)
+
+
+async def test_a_rerun_begins_with_a_step_that_is_named_and_edited(desk: Desk) -> None:
+    run_id = await desk.office.fires("A")
+    [claimed] = [one for one in await desk.office.store.claim("w", 10, 60) if one.id == run_id]
+    record = StepRecord(path="page", action="llm", status="ok", output="fine")
+    await desk.office.store.settle([Settlement(id=run_id, token=claimed.token, outcome=Finished(), record=record)])
+    code, out, _ = await desk.types("runs", "rerun", run_id[:12], "--from", "page", "--set", "prompt=again")
+    assert code == 0
+    assert "with a changed step in the workflow as it was" in out
+    assert "It begins with page. Taken from the old run, and not done again: nothing." in out
+    code, _, err = await desk.types("runs", "rerun", run_id[:12], "--from", "pgae")
+    assert (code, "never came to a step pgae" in err, "page" in err) == (1, True, True)

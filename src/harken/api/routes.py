@@ -160,7 +160,10 @@ _TABLE = (
     _post("bulk.execute", "/api/bulk/{id}/execute", id="text"),
     _post("bulk.undo", "/api/bulk/{id}/undo", id="text"),
     _get("runs.show", "/api/runs/{id}", id="text"),
-    _post("runs.rerun", "/api/runs/{id}/rerun", id="text", input="object", latest="flag"),
+    _post(
+        "runs.rerun", "/api/runs/{id}/rerun",
+        id="text", input="object", latest="flag", from_step="text", step_input="object",
+    ),
     _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
     _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),
     _post("runs.approve", "/api/runs/{id}/approve", id="text", approved="flag", comment="text"),

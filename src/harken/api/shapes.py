@@ -29,6 +29,7 @@ __all__ = [
     "NewToken",
     "Problem",
     "Replayed",
+    "Rerun",
     "Run",
     "RunDetail",
     "Service",
@@ -141,6 +142,8 @@ class Run(TypedDict):
 
 
 class Step(TypedDict, total=False):
+    """`from_run`: it was not executed in this run, but taken from that one."""
+
     path: str
     action: str
     status: Literal["ok", "failed", "skipped", "waiting"]
@@ -156,6 +159,7 @@ class Step(TypedDict, total=False):
     finished_at: Time | None
     tokens: int | None
     usd: float | None
+    from_run: str
 
 
 class RunDetail(Run):
@@ -168,6 +172,15 @@ class RunDetail(Run):
     parent: str
     replay_of: str
     steps: list[Step]
+
+
+class Rerun(RunDetail):
+    """`taken`: the paths of the steps that the old run has done; `current_rev` is null if it is not configured."""
+
+    began_with: str
+    current_rev: str | None
+    from_step: str
+    taken: list[str]
 
 
 class Trigger(TypedDict):
@@ -475,7 +488,7 @@ ANSWERS: Mapping[str, Any] = {
     "runs.list": Run,
     "runs.show": RunDetail,
     "runs.retry": Run,
-    "runs.rerun": RunDetail,
+    "runs.rerun": Rerun,
     "runs.cancel": Run,
     "runs.approve": Run,
     "dead.list": DeadLetter,

@@ -36,7 +36,7 @@ COLUMNS: tuple[Column, ...] = (
 STEPS = (
     ("step", "path"),
     ("action", "action"),
-    ("status", "status"),
+    ("status", lambda step: f"{step['status']} in {step['from_run'][:12]}" if step["from_run"] else step["status"]),
     ("tries", "tries"),
     ("took", lambda step: took(step["seconds"])),
     ("finished", "finished_at"),
@@ -183,15 +183,37 @@ def retry_run(session: Session, id: str, latest: bool) -> None:
     "--input", "changes", multiple=True, metavar="FIELD=VALUE", help="Replace a field of its input; a JSON value."
 )
 @click.option("--latest", is_flag=True, help="With the workflow as it is now.")
-def rerun_run(session: Session, id: str, changes: tuple[str, ...], latest: bool) -> None:
-    """Start a new run in the place of one that is over, from the first step, perhaps with other input."""
-    answer = session.call("runs.rerun", id=id, input=dict(map(_change, changes)), latest=latest)
+@click.option("--from", "from_step", metavar="STEP", help="Begin here; what was done before is taken from the old run.")
+@click.option(
+    "--set", "edits", multiple=True, metavar="PARAM=VALUE", help="Replace a parameter of that step; a JSON value."
+)
+def rerun_run(
+    session: Session,
+    id: str,
+    changes: tuple[str, ...],
+    latest: bool,
+    from_step: str | None,
+    edits: tuple[str, ...],
+) -> None:
+    """Start a new run in the place of one that is over, from the first step or another, perhaps with other input."""
+    answer = session.call(
+        "runs.rerun",
+        id=id,
+        input=dict(map(_change, changes)),
+        latest=latest,
+        from_step=from_step,
+        step_input=dict(map(_change, edits)) or None,
+    )
     if session.as_json:
         print_json(answer)
         return
     used, current = answer["workflow_rev"], answer["current_rev"]
-    which = "the current workflow" if used == current else "the workflow as it was"
+    whose = "the current workflow" if used == current else "the workflow as it was"
+    which = f"a changed step in {'the current workflow' if latest else 'the workflow as it was'}" if edits else whose
     say(f"run {answer['id']} in place of {answer['replay_of'][:12]}, with {which} (revision {used})")
+    if from_step:
+        taken = ", ".join(answer["taken"]) or "nothing"
+        say(f"It begins with {from_step}. Taken from the old run, and not done again: {taken}.")
 
 
 def _change(text: str) -> tuple[str, Any]:

@@ -59,7 +59,7 @@ class Ownership:
         elif permission.thing == "event":
             await self._admit_event(permission, given)
         else:
-            await self._admit_run(permission, str(name or ""))
+            await self._admit_run(permission, str(name or ""), edits=bool(given.get("step_input")))
         return given
 
     def show(self, permission: Permission, answer: Plain) -> Plain:
@@ -202,12 +202,15 @@ class Ownership:
         elif not all(map(self.owns, triggers)):
             raise Forbidden("this event started triggers of others too", fix="Name your own with trigger")
 
-    async def _admit_run(self, permission: Permission, id: str) -> None:
+    async def _admit_run(self, permission: Permission, id: str, *, edits: bool) -> None:
         run: Run | None = await self._context.store.run(id)
         if run is None or not self._sees_run(run.trigger, run.workflow):
             raise NotFound(f"there is no run {id}")
         if permission.changes and run.trigger and not self.owns(run.trigger):
             raise Forbidden(f"run {run.id} is one of the operator's; it is only shared with you")
+        if edits and not run.trigger:
+            # its steps may use secrets of the operator, and could send them anywhere
+            raise Forbidden(f"the workflow of run {run.id} is only shared with you: its steps stay as they are")
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -288,6 +288,7 @@ def _step(record: StepRecord) -> Plain:
         "finished_at": _text(record.finished_at),
         "tokens": record.tokens,
         "usd": record.usd,
+        "from_run": record.from_run,
     }
 
 

@@ -168,7 +168,9 @@ class Runs(Protocol):
         ...
 
     async def start(self, run: NewRun) -> str:
-        """Insert the run and return its id. Repeating the call returns the same id and starts nothing."""
+        """Insert the run with its journal and return its id. Repeating the call returns the same id and starts nothing.
+
+        What the steps of its journal have spent is not charged: another run has paid for it."""
         ...
 
     async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:

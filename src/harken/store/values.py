@@ -332,7 +332,7 @@ class MovedStart(msgspec.Struct, frozen=True, kw_only=True):
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that a person or a step starts: by hand, a replay, or a sub-run. Equal `id_key`s give the same run.
 
-    `watched` as in an Intent.
+    `watched` as in an Intent. `journal`: steps that count as done when the run begins.
     """
 
     trigger: str
@@ -346,6 +346,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime | None = None
     max_attempts: int = 3
     watched: bool = False
+    journal: tuple[StepRecord, ...] = ()
 
 
 class MovedRun(msgspec.Struct, frozen=True, kw_only=True):

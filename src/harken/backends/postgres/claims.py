@@ -181,7 +181,7 @@ async def _load_claims(tx: Transaction, rows: Sequence[Any]) -> list[Claimed]:
     """Add trigger names, journals and events to the claimed rows."""
     rows = sorted(rows, key=lambda row: (-row["priority"], row["due_at"], row["seq"]))
     names = await tx.trigger_names(row["trigger"] for row in rows)
-    # a run that was never claimed before has no journal
+    # a run that was never claimed before has no journal, unless `start` gave it one, and a token
     journals = await journals_of(tx, [row["seq"] for row in rows if row["token"] > 1])
     gathered = await events_of(tx, [row["seq"] for row in rows if row["event"] is None])
     return [_claimed(tx, row, names, journals, gathered) for row in rows]

@@ -328,8 +328,8 @@ async def _start(tx: Transaction, new: NewRun) -> str:
     first = new.event_ids[0] if len(new.event_ids) == 1 else None
     seq = await tx.value(
         f"""INSERT INTO runs (seq, id, trigger, workflow_rev, state, due_at, max_attempts, event, input, parent,
-        replay_of, gathered, created_at) VALUES (nextval('run_seqs'), $1, $2, $3, {READY}, $4, $5, $6, $7, $8, $9, $10,
-        $11) ON CONFLICT DO NOTHING RETURNING seq""",
+        replay_of, gathered, created_at, token) VALUES (nextval('run_seqs'), $1, $2, $3, {READY}, $4, $5, $6, $7, $8,
+        $9, $10, $11, $12) ON CONFLICT DO NOTHING RETURNING seq""",
         run_id,
         trigger.id if trigger else 0,
         new.workflow_rev,
@@ -341,10 +341,14 @@ async def _start(tx: Transaction, new: NewRun) -> str:
         id_of(new.replay_of) if new.replay_of else None,
         max(1, len(new.event_ids)),
         tx.now,
+        # a claim looks for a journal only if it is not the first one
+        1 if new.journal else 0,
     )
     if seq is not None:
         rows = [(seq, event_id) for event_id in new.event_ids]
         await tx.each("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", rows)
+        steps = [(seq, number, tx.shut_json(record)) for number, record in enumerate(new.journal, 1)]
+        await tx.each("INSERT INTO journal (run, n, record) VALUES ($1, $2, $3)", steps)
         if new.watched:
             await watch(tx, [seq])
     tx.made_ready = True

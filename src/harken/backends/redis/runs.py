@@ -149,4 +149,5 @@ async def _new_run(session: Session, args: Arguments, new: NewRun) -> tuple[str,
         args.run(new.parent) if new.parent else False,
         args.run(new.replay_of) if new.replay_of else False,
         new.watched,
+        [args.text(args.seal.shut(msgspec.json.encode(record))) for record in new.journal],
     )

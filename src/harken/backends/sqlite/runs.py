@@ -261,6 +261,8 @@ def _start(tx: Transaction, new: NewRun) -> str:
         if first is None:
             for event_id in new.event_ids:
                 tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
+        for number, record in enumerate(new.journal, 1):
+            tx.execute("INSERT INTO journal (run, n, record) VALUES (?,?,?)", (seq, number, tx.shut_json(record)))
     return run_id.hex()
 
 

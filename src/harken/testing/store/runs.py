@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.runs import BY_HAND, Again, Cancelled, Dead, Failed, Finished, Park
+from harken.runs import BY_HAND, Again, Cancelled, Dead, Failed, Finished, Park, StepRecord
 from harken.store import GatherInto, NewRun
 from harken.testing.store.claims import ClaimContract, step
 from harken.testing.store.moved import MovedContract
@@ -127,6 +127,20 @@ class RunControlContract(StoreWorld):
         assert run_id != first
         assert (run.replay_of, run.event_ids) == (first, tuple(committed.event_ids))
         assert [claim.events[0].subject for claim in await given.claims()] == ["s", "s"]
+
+    async def test_a_run_begins_with_the_steps_that_another_run_has_done(self, given: Given) -> None:
+        done = (
+            StepRecord(path="look", action="http", status="ok", output={"n": 1}, from_run="a" * 32),
+            StepRecord(path="ask", action="llm", status="ok", output="yes", tokens=5, usd=0.5, from_run="a" * 32),
+        )
+        run_id = await given.store.start(by_hand(journal=done))
+        await given.store.start(by_hand(journal=done))
+        claim = await given.claims_one()
+        assert (claim.id, claim.journal) == (run_id, done)
+        more = StepRecord(path="post", action="http", status="ok")
+        await given.store.journal(claim.id, claim.token, [more])
+        assert (await given.run(run_id)).journal == (*done, more)
+        assert await given.store.check() == []
 
     async def test_a_run_may_be_started_for_later(self, given: Given) -> None:
         await given.store.start(by_hand(due_at=given.now(60)))

@@ -97,16 +97,20 @@ local function start_refusal(new)
 end
 
 -- Start a run {trigger uid, run, revision, due, max attempts, events, input, parent, replay of,
--- whether it is watched}, unless its id exists.
+-- whether it is watched, steps that are done}, unless its id exists.
 local function start_run(new)
-  local uid, run_id, revision, due, max_attempts, events, input, parent, replay, watched = unpack(new)
+  local uid, run_id, revision, due, max_attempts, events, input, parent, replay, watched, steps = unpack(new)
   local id = name(run_id)
   if call('EXISTS', P .. 'r:' .. id) == 1 then
     return
   end
   local run = { id = id, trigger = uid, rev = revision, state = READY, due = due or now, max = max_attempts,
-    event = #events == 1 and events[1], parent = parent and name(parent), replay = replay and name(replay) }
+    event = #events == 1 and events[1], parent = parent and name(parent), replay = replay and name(replay),
+    journal = #steps > 0 and '1' }
   insert_run(run, input)
+  for _, record in ipairs(steps) do
+    call('RPUSH', P .. 'j:' .. id, text(record))
+  end
   if watched then
     watch(run)
   end
