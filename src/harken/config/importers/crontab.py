@@ -1,0 +1,173 @@
+"""Translate a crontab: each line becomes a workflow with a schedule and a shell step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harken.config.findings import Place, Report
+from harken.config.importers import Imported, free_name, slug
+
+__all__ = ["translate"]
+
+TIMEOUT = "1h"
+_NICKNAMES: Mapping[str, str] = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_VARIABLE = re.compile(r"""\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*$""")
+_PERCENT = re.compile(r"(?<!\\)%")
+_SPACES = re.compile(r"[ \t]+")
+_PLACEHOLDERS = ("{{", "}}")
+# words that say nothing of what a command does
+_WRAPPERS = frozenset(
+    {"cd", "test", "nice", "ionice", "flock", "env", "sudo", "sh", "bash", "root", "exec", "time", "timeout", "chronic"}
+)
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    cron: str
+    user: str
+    command: str
+    stdin: str | None
+
+
+def translate(text: str, *, file: str, zone: str, system: bool = False) -> Imported:
+    """Return a workflow for each job. `zone` is that of the machine; `system` says that a user stands before the
+    command, as in /etc/crontab."""
+    return _Crontab(file, zone, system).translated(text)
+
+
+class _Crontab:
+    def __init__(self, file: str, zone: str, system: bool) -> None:
+        self._file = file
+        self._zone = zone
+        self._system = system
+        self._env: dict[str, str] = {}
+        self._report = Report()
+        self._workflows: dict[str, Mapping[str, Any]] = {}
+        self._places: dict[str, Place] = {}
+
+    def translated(self, text: str) -> Imported:
+        note = ""
+        for number, line in enumerate(text.splitlines(), start=1):
+            stripped = line.strip()
+            place = Place(self._file, number, 1)
+            if stripped.startswith("#"):
+                note = stripped.lstrip("#").strip()
+                continue
+            if not stripped:
+                note = ""
+            elif (variable := _VARIABLE.match(line)) and not stripped.startswith("@"):
+                self._set(place, variable[1], next(value for value in variable.groups()[1:] if value is not None))
+            else:
+                self._job(place, stripped, note)
+                note = ""
+        settings = {"steps": {"allow_shell": True}} if self._workflows else {}
+        return Imported(
+            workflows=self._workflows,
+            places=self._places,
+            settings=settings,
+            findings=tuple(self._report.findings),
+        )
+
+    def _set(self, place: Place, name: str, value: str) -> None:
+        if name == "MAILTO":
+            fix = "Name who is told of failures: on_failure in harken.yaml"
+            if value:
+                self._report.warn(place, (name,), "what jobs print is not sent by mail", fix, "ignored")
+        elif name in ("CRON_TZ", "TZ"):
+            self._zone = value
+        elif name == "RANDOM_DELAY":
+            self._report.warn(place, (name,), "jobs are not delayed at random", "", "ignored")
+        else:
+            self._env[name] = value
+
+    def _job(self, place: Place, text: str, note: str) -> None:
+        line = self._parse(place, text)
+        if line is None:
+            return
+        name = free_name(_name_of(line.command), self._workflows)
+        if line.user:
+            message = f"it ran as {line.user}: here it runs as the user of Harken"
+            self._report.warn(
+                place, (name,), message, "Start Harken as that user, or use sudo in the command", "ignored"
+            )
+        self._places[name] = place
+        self._workflows[name] = {
+            "name": name,
+            **({"description": note} if note else {}),
+            # cron does not make up for what it missed while the machine was off
+            "trigger": {"schedule": {"cron": line.cron, "tz": self._zone, "missed": "skip"}},
+            "steps": [self._step(line)],
+        }
+
+    def _step(self, line: _Line) -> dict[str, Any]:
+        env = {name: _literal(value) for name, value in self._env.items() if name != "SHELL"}
+        shell = self._env.get("SHELL", "/bin/sh")
+        command: Any = line.command.replace("${", "$${")
+        if shell != "/bin/sh" or any(sign in command for sign in _PLACEHOLDERS):
+            command = [shell, "-c", _literal(line.command)]
+        step: dict[str, Any] = {"id": "run", "action": "shell", "command": command}
+        if env:
+            step["env"] = env
+        if line.stdin is not None:
+            step["stdin"] = _literal(line.stdin)
+        return {**step, "timeout": TIMEOUT}
+
+    def _parse(self, place: Place, text: str) -> _Line | None:
+        wanted = 1 if text.startswith("@") else 5
+        fields = _SPACES.split(text, wanted + self._system)
+        if len(fields) <= wanted + self._system:
+            self._report.error(place, (), "this is no line of a crontab", "Is the user missing, or --system?", "syntax")
+            return None
+        cron = self._cron(place, fields[:wanted])
+        if cron is None:
+            return None
+        command, *stdin = _PERCENT.split(fields[-1], 1)
+        return _Line(
+            cron=cron,
+            user=fields[wanted] if self._system else "",
+            command=command.replace("\\%", "%").strip(),
+            stdin=_PERCENT.sub("\n", stdin[0]).replace("\\%", "%") if stdin else None,
+        )
+
+    def _cron(self, place: Place, fields: list[str]) -> str | None:
+        if not fields[0].startswith("@"):
+            if any("~" in field for field in fields):
+                fix = "Choose a fixed minute, or use jitter on a poll"
+                self._report.error(place, (), "a random time (~) cannot be translated", fix, "not_yet")
+                return None
+            return " ".join(fields)
+        cron = _NICKNAMES.get(fields[0].lower())
+        if cron is None:
+            fix = "Let systemd or launchd start the program"
+            self._report.error(place, (), f"{fields[0]} is no time that a schedule has", fix, "not_yet")
+        return cron
+
+
+def _name_of(command: str) -> str:
+    """A name from the first word that says what the command does."""
+    for word in re.split(r"[\s;&|()<>]+", command):
+        if not word or word.startswith("-") or "=" in word or word.isdigit() or "$" in word:
+            continue
+        base = word.rstrip("/").rsplit("/", 1)[-1]
+        found = slug(base.rsplit(".", 1)[0] or base)
+        if found and base not in _WRAPPERS and not (word.startswith("/") and word.endswith("/")):
+            return found
+    return "job"
+
+
+def _literal(text: str) -> str:
+    """The text as a template that gives it back, in which nothing is a reference."""
+    parts = re.split(r"(\{\{|\}\})", text)
+    quoted = "".join("{{`" + part + "`}}" if part in _PLACEHOLDERS else part for part in parts)
+    return quoted.replace("${", "$${")

@@ -1,0 +1,314 @@
+"""Translate workflows that n8n exported: each trigger node, with what follows it, becomes a workflow.
+
+The graph is written as nested steps. A node that cannot be translated stands there as an `approve` step, so that the
+shape is kept and nothing after it happens unseen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from harken.config.findings import Place, Report
+from harken.config.importers import Imported, Variable, free_name, slug
+from harken.config.importers.n8n.conditions import condition_of, rules_of
+from harken.config.importers.n8n.export import Graph, Node, read_export
+from harken.config.importers.n8n.expressions import Scope, Untranslatable, ValuePath
+from harken.config.importers.n8n.order import Order, order_of
+from harken.config.importers.n8n.steps import PASSED_THROUGH, keeps_item, own_fields, step_of
+from harken.config.importers.n8n.triggers import Started, is_trigger, start_of
+
+__all__ = ["translate"]
+
+DEEPEST = 8
+MOST_STEPS = 1_000
+MOST_NESTED = 100
+_REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}")
+_NOTES = "stickyNote"
+
+Fields = tuple[str | int, ...]
+Step = dict[str, Any]
+
+
+def translate(text: str, *, file: str) -> Imported:
+    """Return the workflows of an export, with a finding for each node that is not taken over."""
+    report = Report()
+    workflows: dict[str, Mapping[str, Any]] = {}
+    places: dict[str, Place] = {}
+    variables: dict[str, Variable] = {}
+    for graph in read_export(text, file=file, report=report):
+        translation = _Translation(graph, report, variables)
+        for node, made in translation.workflows():
+            name = free_name(slug(graph.name) or "n8n", workflows)
+            workflows[name] = {"name": name, **made}
+            places[name] = node.place
+    for workflow in workflows.values():
+        for name in _REFERENCE.findall(str(workflow)):
+            variables.setdefault(name, Variable(meaning=f"{name} of n8n's environment"))
+    findings = tuple(sorted(report.findings, key=lambda one: (one.line, one.column)))
+    return Imported(workflows=workflows, places=places, variables=variables, findings=findings)
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Where the fields of an item are: in the event, in what a step gave back, or partly in an item before it."""
+
+    base: tuple[str, ...]
+    trigger: Started | None = None
+    own: frozenset[str] | None = None
+    others: Item | None = None
+    unclear: bool = False
+
+    def path(self, fields: Fields) -> ValuePath:
+        if self.unclear:
+            raise Untranslatable("what it gets depends on the branch that was taken", "Name the step: {{.steps.ID…}}")
+        if self.own is not None and self.others is not None and (not fields or fields[0] not in self.own):
+            return self.others.path(fields)
+        return ValuePath(base=self.base, fields=self.trigger.fields(fields) if self.trigger else fields)
+
+
+class _Translation:
+    def __init__(self, graph: Graph, report: Report, variables: dict[str, Variable]) -> None:
+        self._graph = graph
+        self._report = report
+        self._variables = variables
+        self._seen: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
+
+    def workflows(self) -> Iterator[tuple[Node, dict[str, Any]]]:
+        triggers = [node for node in self._graph.nodes.values() if is_trigger(node)]
+        by_hand = [node for node in triggers if node.kind == "manualTrigger"]
+        # a button for trying it out, beside the trigger that counts
+        shadowed = {node.name for node in by_hand if len(triggers) > len(by_hand)}
+        for node in triggers:
+            self._seen.add(node.name)
+            if node.name in shadowed or node.disabled:
+                if node.disabled:
+                    self.tell(node, "is disabled, and left out", "", warn=True)
+                continue
+            yield from self._started(node)
+        for node in self._graph.nodes.values():
+            if node.name not in self._seen and node.kind != _NOTES:
+                reason = "no trigger leads to it" if triggers else "the workflow has no trigger node"
+                self.tell(node, f"is left out: {reason}", "Connect it in n8n, or write it by hand", warn=bool(triggers))
+
+    def _started(self, node: Node) -> Iterator[tuple[Node, dict[str, Any]]]:
+        order = order_of(self._graph, node.name)
+        self._seen |= set(order.nodes)
+        for source, target in order.back_edges:
+            fix = "Put what is repeated into foreach:, or retry: on a step"
+            self.tell(self._graph.nodes[source], f"goes back to {target}: workflows have no loops", fix, warn=True)
+        try:
+            started = start_of(node, self._graph.zone)
+        except Untranslatable as reason:
+            self.tell(node, str(reason), reason.fix)
+            # the steps are worth having: a person can start them, and write the trigger
+            started = Started(blocks=(None,))
+        self._variables.update(started.variables)
+        for remark, fix in started.remarks:
+            self.tell(node, remark, fix, warn=True)
+        if any("cron" in (block or {}).get("schedule", {}) for block in started.blocks) and not self._graph.zone:
+            self.tell(node, "the workflow names no time zone: its hours are in UTC", "Set tz:", warn=True)
+        for block in started.blocks:
+            steps = _Steps(self, self._graph, order).steps_after(node, Item(("event",), started))
+            if not steps:
+                self.tell(node, "starts nothing: no step follows it", "", warn=True)
+                return
+            note = {"description": f"From the n8n workflow {self._graph.name}"}
+            yield node, {**note, **({"trigger": dict(block)} if block else {}), "steps": steps}
+
+    def tell(self, node: Node, message: str, fix: str, *, warn: bool = False) -> None:
+        """Say it once, although a node may be met on several ways."""
+        if (node.name, message) in self._told:
+            return
+        self._told.add((node.name, message))
+        whole = f"{node.kind}: {message}"
+        path = ("nodes", node.name)
+        if warn:
+            self._report.warn(node.place, path, whole, fix, "ignored")
+        else:
+            self._report.error(node.place, path, whole, fix, "not_yet")
+
+    def keep(self, variables: Mapping[str, Variable]) -> None:
+        self._variables.update(variables)
+
+
+class _Steps:
+    """The steps of one workflow, written along its graph."""
+
+    def __init__(self, translation: _Translation, graph: Graph, order: Order) -> None:
+        self._translation = translation
+        self._graph = graph
+        self._order = order
+        self._ids: set[str] = set()
+        self._items: dict[str, Item] = {}
+        self._count = 0
+        self._nesting = 0
+
+    def steps_after(self, node: Node, item: Item) -> list[Step]:
+        self._items[node.name] = item
+        steps, _ = self._follow(self._order.after(node.name), item, stop="", depth=0)
+        return steps
+
+    def _follow(self, starts: tuple[str, ...], item: Item, stop: str, depth: int) -> tuple[list[Step], Item]:
+        """The steps from these nodes on, until all ways meet in `stop` or end; ways of one output follow each other."""
+        self._nesting += 1
+        try:
+            if self._nesting > MOST_NESTED:
+                node = self._graph.nodes[starts[0]]
+                self._translation.tell(node, "is left out: too many ways inside each other", "Divide the workflow")
+                return [], item
+            return self._ways(starts, item, stop, depth) if len(starts) > 1 else self._chain(starts, item, stop, depth)
+        finally:
+            self._nesting -= 1
+
+    def _ways(self, starts: tuple[str, ...], item: Item, stop: str, depth: int) -> tuple[list[Step], Item]:
+        meet = self._order.meeting(starts) or stop
+        steps: list[Step] = []
+        ends = []
+        for start in starts:
+            if start != meet:
+                made, end = self._follow((start,), item, meet, depth)
+                steps += made
+                ends.append(end)
+        after = ends[0] if ends and all(end == ends[0] for end in ends) else Item((), unclear=True)
+        if meet and meet != stop:
+            made, after = self._follow((meet,), after, stop, depth)
+            steps += made
+        return steps, after
+
+    def _chain(self, starts: tuple[str, ...], item: Item, stop: str, depth: int) -> tuple[list[Step], Item]:
+        steps: list[Step] = []
+        current = starts[0] if starts else ""
+        while current and current != stop:
+            node = self._graph.nodes[current]
+            self._count += 1
+            if self._count > MOST_STEPS:
+                self._translation.tell(node, f"is left out: more than {MOST_STEPS} steps", "Divide the workflow")
+                return steps, item
+            outputs = [output for output in self._order.outputs(current) if output]
+            if node.kind in ("if", "switch") and not node.disabled:
+                made, item, meet = self._branch(node, item, stop, depth)
+                steps += made
+                following: tuple[str, ...] = (meet,) if meet else ()
+            else:
+                made, item = self._single(node, item)
+                steps += made
+                if len(outputs) > 1 and not node.disabled:
+                    following = self._left_out(node, outputs)
+                else:
+                    following = outputs[0] if outputs else ()
+            self._items[current] = item
+            if len(following) > 1:
+                made, item = self._follow(following, item, stop, depth)
+                return steps + made, item
+            current = following[0] if following else ""
+        return steps, item
+
+    def _left_out(self, node: Node, outputs: list[tuple[str, ...]]) -> tuple[str, ...]:
+        """What follows the outputs of a node that we cannot tell apart: only where they meet again."""
+        starts = tuple(dict.fromkeys(target for output in outputs for target in output))
+        meet = self._order.meeting(starts)
+        names = ", ".join(starts[:5])
+        self._translation.tell(node, f"has several outputs, and what follows them is left out: {names}", "", warn=True)
+        return (meet,) if meet else ()
+
+    def _single(self, node: Node, item: Item) -> tuple[list[Step], Item]:
+        if node.disabled or node.kind in PASSED_THROUGH or node.kind == _NOTES:
+            if node.disabled:
+                self._translation.tell(node, "is disabled, and left out", "", warn=True)
+            elif node.kind != "noOp":
+                self._translation.tell(node, "has no step: what it gets is passed on", "Check what follows", warn=True)
+            return [], item
+        identity = self._identity(node)
+        try:
+            if node.kind == "filter":
+                step: Step = {"action": "filter", "condition": condition_of(node.parameters, self._scope(item))}
+            else:
+                made = step_of(node, self._scope(item))
+                self._translation.keep(made.variables)
+                for remark, fix in made.remarks:
+                    self._translation.tell(node, remark, fix, warn=True)
+                step = dict(made.step)
+        except Untranslatable as reason:
+            self._translation.tell(node, str(reason), reason.fix)
+            return [_by_hand(identity, node)], Item(("steps", identity, "response"))
+        made_item = item if keeps_item(node) else Item(("steps", identity, "response"))
+        if node.kind == "set" and node.parameters.get("mode") != "raw":
+            own, others = own_fields(node)
+            if others:
+                made_item = Item(made_item.base, own=own, others=item)
+        return [{"id": identity, **step}], made_item
+
+    def _branch(self, node: Node, item: Item, stop: str, depth: int) -> tuple[list[Step], Item, str]:
+        """An if or switch node with what follows each output, and the node where they meet again."""
+        outputs = self._order.outputs(node.name)
+        starts = tuple(dict.fromkeys(target for output in outputs for target in output))
+        meet = self._order.meeting(starts) if len(starts) > 1 else ""
+        if len(starts) == 1 and sum(1 for output in outputs if output) > 1:
+            meet = starts[0]
+        identity = self._identity(node)
+        try:
+            if depth >= DEEPEST:
+                raise Untranslatable("too many branches inside each other", "Divide the workflow")
+            scope = self._scope(item)
+            rules = (
+                [(0, condition_of(node.parameters, scope))] if node.kind == "if" else rules_of(node.parameters, scope)
+            )
+        except Untranslatable as reason:
+            self._translation.tell(node, str(reason), reason.fix)
+            if starts:
+                names = ", ".join(name for name in starts[:5] if name != meet)
+                self._translation.tell(node, f"what follows it is left out: {names or meet}", "", warn=True)
+            return [_by_hand(identity, node)], item, meet if meet != stop else ""
+        ways: list[list[Step]] = []
+        ends = []
+        for output in outputs:
+            made, end = self._follow(output, item, meet or stop, depth + 1) if output else ([], item)
+            ways.append(made)
+            ends.append(end)
+        after = item if all(end == item for end in ends) else Item((), unclear=True)
+        step = _if(identity, rules, ways) if node.kind == "if" else _switch(identity, rules, ways)
+        return [step] if step else [], after, meet if meet != stop else stop
+
+    def _identity(self, node: Node) -> str:
+        wanted = slug(node.name, "_") or "step"
+        identity = free_name(wanted if not wanted[0].isdigit() else f"step_{wanted}", self._ids, "_")
+        self._ids.add(identity)
+        return identity
+
+    def _scope(self, item: Item) -> Scope:
+        def of_node(name: str, fields: Fields) -> ValuePath:
+            found = self._items.get(name)
+            if found is None:
+                raise Untranslatable(f"it uses {name}, which is not before it", "Name a step before it")
+            return found.path(fields)
+
+        return Scope(item=item.path, node=of_node, workflow=self._graph.name)
+
+
+def _by_hand(identity: str, node: Node) -> Step:
+    what = f"{node.name} ({node.kind})".replace("{{", "{ {").replace("${", "$ {")
+    return {"id": identity, "action": "approve", "prompt": f"n8n's node {what} is not translated. Do it by hand"}
+
+
+def _if(identity: str, rules: list[tuple[int, str]], ways: list[list[Step]]) -> Step | None:
+    yes = ways[0] if ways else []
+    no = ways[1] if len(ways) > 1 else []
+    condition = rules[0][1]
+    if not yes and not no:
+        return None
+    if not yes:
+        yes, no, condition = no, [], f"!({condition})"
+    return {"id": identity, "action": "if", "condition": condition, "then": yes, **({"else": no} if no else {})}
+
+
+def _switch(identity: str, rules: list[tuple[int, str]], ways: list[list[Step]]) -> Step | None:
+    cases = [{"when": when, "steps": ways[output]} for output, when in rules if output < len(ways)]
+    last = max((output for output, _ in rules), default=-1) + 1
+    default = ways[last] if last < len(ways) else []
+    if not cases:
+        return None
+    return {"id": identity, "action": "switch", "cases": cases, **({"default": default} if default else {})}

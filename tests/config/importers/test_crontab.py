@@ -1,0 +1,81 @@
+"""A crontab becomes workflows with the same times, commands and environment; what cannot be is told with its line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harken.config.importers import Imported
+from harken.config.importers.crontab import translate
+from harken.language.go_template import compile_template
+
+
+def imported(text: str, **more: Any) -> Imported:
+    return translate(text, file="crontab", zone="Europe/Berlin", **more)
+
+
+def only(made: Imported) -> Any:
+    (workflow,) = made.workflows.values()
+    return workflow
+
+
+def test_a_job_keeps_its_time_its_note_and_its_command() -> None:
+    workflow = only(imported("# nightly backup\n30 2 * * 1-5 /usr/local/bin/backup.sh --all\n"))
+    assert (workflow["name"], workflow["description"]) == ("backup", "nightly backup")
+    assert workflow["trigger"] == {"schedule": {"cron": "30 2 * * 1-5", "tz": "Europe/Berlin", "missed": "skip"}}
+    assert workflow["steps"][0]["command"] == "/usr/local/bin/backup.sh --all"
+
+
+def test_variables_above_a_job_are_its_environment_and_its_zone() -> None:
+    made = imported('A="x y"\nCRON_TZ=Asia/Tokyo\n@hourly one\nB=2\n@weekly two\n')
+    one, two = made.workflows["one"], made.workflows["two"]
+    assert one["trigger"]["schedule"] == {"cron": "0 * * * *", "tz": "Asia/Tokyo", "missed": "skip"}
+    assert (one["steps"][0]["env"], two["steps"][0]["env"]) == ({"A": "x y"}, {"A": "x y", "B": "2"})
+
+
+def test_another_shell_runs_the_command() -> None:
+    step = only(imported("SHELL=/bin/bash\n@daily echo ${HOME}\n"))["steps"][0]
+    assert step["command"] == ["/bin/bash", "-c", "echo $${HOME}"]
+
+
+def test_what_follows_a_percent_sign_is_the_input() -> None:
+    step = only(imported(r"@daily mail -s hello me%line one%100\%"))["steps"][0]
+    assert (step["command"], step["stdin"]) == ("mail -s hello me", "line one\n100%")
+
+
+def test_braces_of_a_command_stay_braces() -> None:
+    command = only(imported("@daily docker ps --format '{{.Names}}'"))["steps"][0]["command"]
+    assert compile_template(command[2]).render({}).text == "docker ps --format '{{.Names}}'"
+
+
+def test_a_system_crontab_has_users_which_are_told() -> None:
+    made = imported("17 * * * * root cd / && run-parts /etc/cron.hourly\n", system=True)
+    assert only(made)["steps"][0]["command"] == "cd / && run-parts /etc/cron.hourly"
+    assert "it ran as root" in made.findings[0].message
+
+
+def test_two_jobs_of_one_program_have_two_names() -> None:
+    assert list(imported("@daily sync a\n@weekly sync b\n").workflows) == ["sync", "sync-2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("@reboot /usr/bin/thing", "@reboot is no time"),
+        ("0~30 1 * * * x", "random time"),
+        ("not a line", "no line of a crontab"),
+        ("* * * * *", "no line of a crontab"),
+        ("MAILTO=ops@example.com", "not sent by mail"),
+    ],
+)
+def test_what_cannot_be_translated_is_told_with_its_line(line: str, message: str) -> None:
+    made = imported(f"\n{line}\n@daily other\n")
+    assert [message in finding.message for finding in made.findings] == [True]
+    assert made.findings[0].line == 2
+    assert list(made.workflows) == ["other"]
+
+
+@pytest.mark.parametrize("text", ["", "\x00\x01", "#\n" * 1_000, "=" * 10_000, "* " * 10_000, "%" * 10_000])
+def test_anything_may_be_in_the_file(text: str) -> None:
+    assert imported(text).workflows is not None

@@ -1,0 +1,275 @@
+"""Exports of n8n: what can be translated is, and every other node is named with the reason.
+
+The fixtures are our own, in the form of templates that people share: the same node types, versions and parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.config.importers import Imported
+from harken.config.importers.n8n import translate
+
+FIXTURES = Path(__file__).parent / "n8n"
+# per export: the workflows, and the nodes that a person has to look at
+EXPECTED = {
+    "ai-agent": (1, ["When chat message received", "AI Agent"]),
+    "batches": (1, ["Customers", "Loop"]),
+    "code-in-the-middle": (2, ["Sum", "Add row"]),
+    "error-workflow": (1, ["Discord"]),
+    "github-issues": (1, ["Stop"]),
+    "if-branches-that-meet": (1, []),
+    "old-generation": (1, []),
+    "rss-to-chat": (1, ["Post"]),
+    "switch-by-severity": (1, []),
+    "two-triggers": (2, []),
+    "weather-to-telegram": (1, []),
+    "webhook-to-slack": (1, []),
+}
+
+
+def fixture(name: str) -> Imported:
+    return translate((FIXTURES / f"{name}.json").read_text(), file=f"{name}.json")
+
+
+def node(name: str, kind: str, parameters: Any = None, version: float = 2, **more: Any) -> dict[str, Any]:
+    full = f"n8n-nodes-base.{kind}"
+    return {"name": name, "type": full, "typeVersion": version, "parameters": parameters or {}, **more}
+
+
+def export(*nodes: dict[str, Any], **connections: list[list[str]]) -> str:
+    """Connections by name of the node: a list of targets for each output."""
+    joined = {
+        name: {"main": [[{"node": target, "type": "main", "index": 0} for target in output] for output in outputs]}
+        for name, outputs in connections.items()
+    }
+    return json.dumps({"name": "Test", "nodes": list(nodes), "connections": joined})
+
+
+def chain(*nodes: dict[str, Any]) -> str:
+    names = [one["name"] for one in nodes]
+    return export(*nodes, **{one: [[other]] for one, other in pairwise(names)})
+
+
+HOOK = node("Hook", "webhook", {"httpMethod": "POST", "path": "in"})
+POST = node("Post", "httpRequest", {"method": "POST", "url": "https://x.example/"}, 4.2)
+
+
+def only(text: str) -> Any:
+    (workflow,) = translate(text, file="x.json").workflows.values()
+    return workflow
+
+
+def if_node(name: str, left: str = "={{ $json.body.x }}") -> dict[str, Any]:
+    condition = {"leftValue": left, "rightValue": "1", "operator": {"type": "string", "operation": "equals"}}
+    return node(name, "if", {"conditions": {"conditions": [condition], "combinator": "and"}})
+
+
+def test_every_fixture_is_expected() -> None:
+    assert sorted(EXPECTED) == sorted(file.stem for file in FIXTURES.glob("*.json"))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_each_export_gives_workflows_or_names_the_node_and_the_reason(name: str) -> None:
+    made = fixture(name)
+    count, untranslated = EXPECTED[name]
+    errors = [finding for finding in made.findings if finding.severity == "error"]
+    assert len(made.workflows) == count
+    assert [finding.path[1] for finding in errors] == untranslated
+    assert all(finding.line > 1 and finding.message for finding in errors)
+
+
+def test_branches_that_meet_again_go_on_after_the_if() -> None:
+    steps = fixture("if-branches-that-meet").workflows["orders"]["steps"]
+    assert [step["id"] for step in steps] == ["large", "log"]
+    assert steps[0]["condition"] == "event.total >= 500"
+    assert steps[0]["then"][0]["json"] == {"order": "{{.trigger.event.id}}", "total": "{{.trigger.event.total}}"}
+    assert "else" not in steps[0]
+    assert steps[1]["json"] == {"id": "{{.trigger.event.id}}"}
+
+
+def test_the_cases_of_a_switch_and_what_else() -> None:
+    route = fixture("switch-by-severity").workflows["alert-routing"]["steps"][0]
+    assert [case["when"] for case in route["cases"]] == ['event.severity == "critical"', 'event.severity == "warning"']
+    assert [step["id"] for step in route["default"]] == ["wait", "archive"]
+
+
+def test_a_secret_that_stands_in_plain_is_not_copied() -> None:
+    made = fixture("switch-by-severity")
+    assert "SECRET" not in re.sub(r"\$\{\w+\}", "", str(made.workflows))
+    assert made.variables["N8N_PAGE_X_ROUTING_KEY"].value == "R0123456789SECRET"
+
+
+def test_a_node_that_is_not_translated_waits_for_a_person() -> None:
+    steps = fixture("code-in-the-middle").workflows["invoices"]["steps"]
+    assert [step["action"] for step in steps] == ["http", "approve", "approve", "http"]
+    assert "Sum (code)" in steps[1]["prompt"]
+
+
+def test_each_time_of_a_schedule_is_a_workflow() -> None:
+    schedules = [one["trigger"]["schedule"]["cron"] for one in fixture("code-in-the-middle").workflows.values()]
+    assert schedules == ["0 6 * * 1-5", "0 */6 * * *"]
+
+
+def test_fields_that_a_set_node_does_not_make_are_those_before_it() -> None:
+    steps = fixture("error-workflow").workflows["tell-about-errors"]["steps"]
+    assert steps[0]["set"] == {"what": "{{.trigger.event.workflow}}"}
+    assert steps[2]["title"] == "Run {{.trigger.event.run}} failed"
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ({"field": "seconds", "secondsInterval": 45}, {"every": "45s"}),
+        ({"field": "minutes", "minutesInterval": 15}, {"every": "15m"}),
+        ({"field": "hours", "triggerAtMinute": 10}, {"cron": "10 * * * *"}),
+        ({"field": "days", "daysInterval": 2, "triggerAtHour": 4}, {"cron": "0 4 */2 * *"}),
+        ({"field": "weeks", "triggerAtDay": [1, 3], "triggerAtHour": 9}, {"cron": "0 9 * * 1,3"}),
+        ({"field": "months", "triggerAtDayOfMonth": 15}, {"cron": "0 0 15 * *"}),
+        ({}, {"cron": "0 0 * * *"}),
+    ],
+)
+def test_schedules(interval: dict[str, Any], expected: dict[str, str]) -> None:
+    trigger = node("When", "scheduleTrigger", {"rule": {"interval": [interval]}}, 1.2)
+    assert only(chain(trigger, POST))["trigger"] == {"schedule": expected}
+
+
+@pytest.mark.parametrize(
+    ("operator", "left", "right", "expected"),
+    [
+        (("string", "notEquals"), "={{ $json.body.a }}", "x", 'event.a != "x"'),
+        (("string", "startsWith"), "={{ $json.body['a b'] }}", "x", 'event["a b"].startsWith("x")'),
+        (("string", "notContains"), "={{ $json.body.a[0].b }}", "x", '!event.a[0].b.contains("x")'),
+        (("number", "lt"), "={{ $json.body.n }}", "5", "event.n < 5"),
+        (("boolean", "true"), "={{ $json.body.ok }}", "", "event.ok"),
+        (("string", "exists"), "={{ $json.body.a }}", "", "has(event.a)"),
+        (("array", "contains"), "={{ $json.body.tags }}", "x", '"x" in event.tags'),
+        (("array", "empty"), "={{ $json.body.tags }}", "", "size(event.tags) == 0"),
+    ],
+)
+def test_conditions(operator: tuple[str, str], left: str, right: str, expected: str) -> None:
+    entry = {
+        "leftValue": left,
+        "rightValue": right,
+        "operator": dict(zip(("type", "operation"), operator, strict=True)),
+    }
+    filtered = node("Only", "filter", {"conditions": {"conditions": [entry], "combinator": "and"}})
+    assert only(chain(HOOK, filtered, POST))["steps"][0]["condition"] == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "={{ $json.body.items.map(i => i.id) }}",
+        "={{ $now.toISO() }}",
+        "={{ $json.headers.host }}",
+        "={{ $('Nowhere').item.json.x }}",
+        "={{ 1 + 1 }}",
+        "={{ process.exit() }}",
+    ],
+)
+def test_what_is_more_than_a_value_is_not_guessed(expression: str) -> None:
+    text = chain(
+        HOOK, node("Shape", "set", {"assignments": {"assignments": [{"name": "x", "value": expression}]}}, 3.4)
+    )
+    made = translate(text, file="x.json")
+    (workflow,) = made.workflows.values()
+    assert workflow["steps"][0]["action"] == "approve"
+    assert [finding.path for finding in made.findings if finding.severity == "error"] == [("nodes", "Shape")]
+
+
+def test_what_stands_beside_an_expression_stays_text() -> None:
+    values = {
+        "assignments": [{"name": "x", "value": "={ {{ $json.body.a }} } ${HOME}"}, {"name": "y", "value": "{{no}}"}]
+    }
+    workflow = only(chain(HOOK, node("Shape", "set", {"assignments": values}, 3.4)))
+    assert workflow["steps"][0]["set"] == {"x": "{ {{.trigger.event.a}} } $${HOME}", "y": "{{`{{`}}no{{`}}`}}"}
+
+
+def test_what_two_branches_made_differently_is_not_guessed() -> None:
+    shape = {"assignments": {"assignments": [{"name": "x", "value": "1"}]}}
+    last = node("Last", "httpRequest", {"url": "=https://x.example/{{ $json.x }}"}, 4.2)
+    nodes = (HOOK, if_node("Which"), node("A", "set", shape, 3.4), node("B", "set", shape, 3.4), last)
+    made = translate(export(*nodes, Hook=[["Which"]], Which=[["A"], ["B"]], A=[["Last"]], B=[["Last"]]), file="x.json")
+    assert "depends on the branch" in next(one.message for one in made.findings if one.severity == "error")
+
+
+def test_a_loop_is_told_and_left_out() -> None:
+    text = export(
+        HOOK, POST, if_node("Again", "={{ $json.x }}"), Hook=[["Post"]], Post=[["Again"]], Again=[["Post"], []]
+    )
+    made = translate(text, file="x.json")
+    assert any("goes back to Post" in finding.message for finding in made.findings)
+    (workflow,) = made.workflows.values()
+    assert [step["id"] for step in workflow["steps"]] == ["post"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "syntax"),
+        ("not json", "syntax"),
+        ("[" * 100_000, "syntax"),
+        ("{}", "missing"),
+        ("7", "missing"),
+        ("null", "missing"),
+        ('{"nodes": {}}', "missing"),
+        ('[{"nodes": 1}, 2]', "missing"),
+        ('{"nodes": [1, {"name": 2}, {"name": "x", "type": null}], "connections": []}', "wrong_type"),
+    ],
+)
+def test_what_is_no_export_is_told(text: str, code: str) -> None:
+    made = translate(text, file="x.json")
+    assert (made.workflows, made.findings[0].code) == ({}, code)
+
+
+@pytest.mark.parametrize("value", [None, 7, "x", [], [[]], {"x": 1}, [None], True])
+@pytest.mark.parametrize(
+    "kind", ["httpRequest", "set", "if", "filter", "switch", "scheduleTrigger", "webhook", "wait", "slack"]
+)
+def test_parameters_of_any_shape_are_survived(kind: str, value: Any) -> None:
+    names = (
+        "rule",
+        "conditions",
+        "assignments",
+        "rules",
+        "url",
+        "path",
+        "values",
+        "options",
+        "headerParameters",
+        "amount",
+    )
+    made = translate(chain(HOOK, node("X", kind, dict.fromkeys(names, value)), POST), file="x.json")
+    assert made.workflows or made.findings
+
+
+def test_ten_thousand_nodes_are_refused_at_once() -> None:
+    nodes = [HOOK, *(node(f"N{number}", "noOp") for number in range(10_000))]
+    made = translate(chain(*nodes), file="x.json")
+    assert "at most 2,000" in made.findings[0].message
+
+
+def test_a_long_chain_is_translated_up_to_the_limit_of_steps() -> None:
+    made = translate(chain(HOOK, *(dict(POST, name=f"P{number}") for number in range(1_900))), file="x.json")
+    (workflow,) = made.workflows.values()
+    assert len(workflow["steps"]) == 1_000
+    assert any("more than 1000 steps" in finding.message for finding in made.findings)
+
+
+def test_branches_in_branches_and_ways_in_ways_come_to_an_end() -> None:
+    ifs = [if_node(f"I{number}") for number in range(300)]
+    deep: dict[str, list[list[str]]] = {"Hook": [["I0"]]}
+    wide: dict[str, list[list[str]]] = {"Hook": [["I0", "I1"]]}
+    for number in range(298):
+        deep[f"I{number}"] = [[f"I{number + 1}"], [f"I{number + 2}"]]
+        wide[f"I{number}"] = [[f"I{number + 1}", f"I{number + 2}"], []]
+    for connections in (deep, wide):
+        made = translate(export(HOOK, *ifs, POST, **connections, I298=[["Post"]], I299=[["Post"]]), file="x.json")
+        assert any("inside each other" in finding.message or "steps" in finding.message for finding in made.findings)
