@@ -1,12 +1,13 @@
-"""Durations as people write them: `90s`, `1h30m`, `500ms`. A bare number is refused: its unit would be a guess."""
+"""Durations and times as people write them: `90s`, `1h30m`, `2026-03-01T10:00:00Z`. A bare number has no unit."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from harken.errors import Misconfigured
 
-__all__ = ["format_duration", "parse_duration"]
+__all__ = ["format_duration", "parse_duration", "parse_moment"]
 
 # milliseconds, so that sums of parts stay whole numbers
 _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -32,6 +33,15 @@ def parse_duration(text: object) -> float:
     if total / 1_000 > _LONGEST:
         raise Misconfigured("that is longer than a hundred years", fix="Write a shorter duration")
     return total / 1_000
+
+
+def parse_moment(text: str) -> datetime | None:
+    """The time in UTC that the text says; local if it names no zone. None for what is no time between our years."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        # the first and the last day of the calendar have no equal in some zones
+        return None
 
 
 def format_duration(seconds: float) -> str:

@@ -194,3 +194,22 @@ def _send_raw(port: int, head: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(head)
         return connection.recv(65_536)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        # the first and the last day of the calendar have no equal in some zones
+        ("GET", "/api/events?since=0001-01-01", None, 409),
+        ("GET", "/api/audit?since=9999-12-31T23:59:59-14:00", None, 409),
+        ("GET", "/api/triggers/oncall/explain?key=0001-01-01", None, 200),
+        ("POST", "/api/tokens", b'{"name": "a", "expires": "9999-12-31T23:59:59-14:00"}', 422),
+        ("POST", "/api/models/test", b'{"name": "nothing"}', 404),
+        ("POST", "/api/dead/retry", b'{"latest": true, "same": true}', 422),
+        ("PATCH", "/api/triggers/oncall", b'{"workflow": {}}', 428),
+        ("GET", "/api/events/tail?after=1&after=2", None, 400),
+        ("GET", "/api/events?key=%ED%A0%80", None, 400),
+    ],
+)
+async def test_what_a_fuzzer_found(served: Served, method: str, path: str, body: bytes | None, status: int) -> None:
+    assert (await served.send(method, path, body, JSON)).status == status

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.durations import format_duration, parse_duration
+from harken.durations import format_duration, parse_duration, parse_moment
 from harken.errors import Misconfigured
 
 
@@ -43,3 +45,12 @@ def test_a_duration_beyond_a_lifetime_is_refused() -> None:
 @given(st.integers(min_value=0, max_value=10**11))
 def test_a_formatted_duration_reads_back_the_same(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "soon", ""])
+def test_a_time_that_no_calendar_has_in_utc_is_no_time(text: str) -> None:
+    assert parse_moment(text) is None
+
+
+def test_a_time_is_the_same_moment_in_utc() -> None:
+    assert parse_moment("2026-03-01T10:00:00+02:00") == datetime(2026, 3, 1, 8, tzinfo=UTC)

@@ -20,7 +20,7 @@ from harken.api import errors
 from harken.api.authentication import Authentication, is_known, operator_of, session_routes
 from harken.api.errors import problem, problem_of
 from harken.api.origin_guard import Guard
-from harken.api.params import TooLarge, read_params
+from harken.api.params import TooLarge, read_params, refuse_odd_address
 from harken.api.request_ids import RequestIds
 from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
@@ -238,9 +238,12 @@ def _tail_runs(operator: Operator) -> Endpoint:
 
 def _position(request: Request) -> int | None:
     """Where a tail goes on: what the caller had last."""
+    refuse_odd_address(request)
     for name in request.query_params:
         if name != "after":
             raise Malformed(f"a tail has no parameter {name}", fix="There is: after")
+    if len(request.query_params.multi_items()) > 1:
+        raise Malformed("after is given twice", fix="Give it once")
     after = request.headers.get("last-event-id") or request.query_params.get("after")
     if after is None:
         return None

@@ -20,8 +20,10 @@ __all__ = ["document", "specification"]
 Schema = dict[str, Any]
 
 TEXT = r"^[^\u0000]*$"
-DURATION = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d|w))+$"
-MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+SOME = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+DURATION = r"^ *([0-9]{1,12}(\.[0-9]{1,6})? *(ms|[wdhms]) *)+$"
+MOMENT = r"^[0-9]{4}-?[0-9W][0-9-]+([T ][0-9:.,]+)?(Z|[+-][0-9:]+)?$"
+SINCE = f"^$|{MOMENT}|{DURATION}"
 WHOLE = {"type": "integer", "minimum": -(2**63) + 1, "maximum": 2**63 - 1}
 
 PARAMS: Mapping[Param, Schema] = {
@@ -29,16 +31,120 @@ PARAMS: Mapping[Param, Schema] = {
     "number": {"type": "number"},
     "count": WHOLE,
     "flag": {"type": "boolean"},
-    "object": {"type": "object"},
-    "any": {},
+    "object": {"$ref": "#/components/schemas/JsonObject"},
+    "any": {"$ref": "#/components/schemas/Json"},
     "texts": {"type": "array", "items": {"type": "string", "pattern": r"^[^\u0000,]+$"}},
-    "since": {"type": "string", "description": "A time, or a duration before now.", "examples": ["10m"]},
-    "duration": {"type": "string", "pattern": DURATION, "examples": ["1h30m"]},
-    "cel": {"type": "string", "pattern": TEXT, "description": "A condition in CEL.", "examples": ["event.n > 3"]},
-    "cursor": {"type": "string", "description": "The `next` of the page before; opaque."},
+    "since": {
+        "type": "string",
+        "format": "harken-since",
+        "pattern": SINCE,
+        "description": "A time, or a duration before now.",
+        "examples": ["10m", "2026-03-01T10:00:00Z"],
+    },
+    "duration": {"type": "string", "format": "harken-duration", "pattern": DURATION, "examples": ["1h30m"]},
+    "cel": {
+        "type": "string",
+        "format": "harken-condition",
+        "pattern": TEXT,
+        "description": "A condition in CEL.",
+        "examples": ["event.n > 3"],
+    },
+    "filter": {
+        "type": "string",
+        "format": "harken-filter",
+        "pattern": TEXT,
+        "description": "A filter in CEL over the fields of the items.",
+    },
+    "cursor": {
+        "type": "string",
+        "format": "harken-cursor",
+        "pattern": "^[A-Za-z0-9_-]*$",
+        "description": "The `next` of the page before; opaque.",
+    },
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
     "match": {"type": "string"},
 }
+
+_SCALARS = ({"type": ["null", "boolean"]}, {"type": "string", "pattern": TEXT}, {**WHOLE, "type": "number"})
+JSON: Mapping[str, Schema] = {
+    "Json": {
+        "description": "Any JSON in which each reader finds the same: no NUL, and numbers that have a value.",
+        "anyOf": [
+            *_SCALARS,
+            {"type": "array", "items": {"$ref": "#/components/schemas/Json"}},
+            {"$ref": "#/components/schemas/JsonObject"},
+        ],
+    },
+    "JsonObject": {
+        "type": "object",
+        "propertyNames": {"pattern": TEXT},
+        "additionalProperties": {"$ref": "#/components/schemas/Json"},
+    },
+}
+"""What the parameters `object` and `any` take."""
+
+_TOKEN_NAME = {"type": "string", "maxLength": 60, "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.@-]*$"}
+_SINCE = PARAMS["since"]
+_EXPIRES = {"type": "string", "format": "harken-expiry", "examples": ["90d"]}
+_WORKFLOW = {"anyOf": [{"type": "string", "pattern": SOME}, PARAMS["object"]]}
+_FILTERS = {
+    "events": 'type == "webhook.received"',
+    "runs": 'status == "failed"',
+    "dead": 'what == "run"',
+    "triggers": 'status == "healthy"',
+}
+
+NARROWED: Mapping[str, Schema] = {
+    "events.list.include": {"type": "array", "items": {"enum": ["data"]}},
+    "events.forget.subject": {"type": "string", "pattern": r"^\s*[^\s\u0000][^\u0000]+[^\s\u0000]\s*$"},
+    "events.replay_range.trigger": {"type": "string", "pattern": r"^[^\u0000]*[^\s,\u0000][^\u0000]*$"},
+    "events.replay_range.since": {**_SINCE, "pattern": f"{MOMENT}|{DURATION}", "format": "harken-begin"},
+    "tools.list.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
+    "tools.schemas.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
+    "bulk.plan.action": {"enum": ["retry", "cancel", "drop", "replay"]},
+    "bulk.plan.where": {**PARAMS["filter"], "pattern": SOME},
+    "tokens.create.name": _TOKEN_NAME,
+    "tokens.create.owner": {**_TOKEN_NAME, "pattern": r"^$|^[A-Za-z0-9][A-Za-z0-9_.@-]*$"},
+    "tokens.create.expires": {**_EXPIRES, "pattern": f"^never$|{MOMENT}|{DURATION}"},
+    "tokens.rotate.expires": {**_EXPIRES, "pattern": f"^$|^never$|{MOMENT}|{DURATION}"},
+    **{f"triggers.{change}.workflow": _WORKFLOW for change in ("create", "replace", "edit")},
+    "tokens.create.role": {"enum": ["viewer", "operator", "admin"]},
+    **{f"{noun}.list.where": {**PARAMS["filter"], "examples": [example]} for noun, example in _FILTERS.items()},
+}
+"""What the name of an operation and of its parameter tells beyond the kind of the parameter."""
+
+_ROW = {
+    "name": "every-hour",
+    "provider": "schedule",
+    "config": {"every": "1h"},
+    "workflow": {"steps": [{"id": "say", "action": "transform", "set": {"text": "hello"}}]},
+}
+
+_BOTH = {"properties": {"latest": {"const": True}, "same": {"const": True}}, "required": ["latest", "same"]}
+_NOT_BOTH = {"not": _BOTH}
+
+RULES: Mapping[str, Schema] = {
+    "bulk.plan": {
+        "allOf": [
+            {
+                "if": {"properties": {"action": {"const": "replay"}}},
+                "then": {"required": ["trigger"], "properties": {"trigger": {"minLength": 1}}},
+                "else": {"properties": {"trigger": {"maxLength": 0}}},
+            },
+            # a dead letter has no time that could be asked for
+            {"if": {"properties": {"action": {"const": "drop"}}}, "then": {"properties": {"since": {"maxLength": 0}}}},
+        ],
+    },
+    "tokens.create": {
+        "if": {"properties": {"role": {"const": "admin"}}, "required": ["role"]},
+        "then": {"properties": {"owner": {"maxLength": 0}, "triggers": {"maxItems": 0}}},
+    },
+    "dead.retry": _NOT_BOTH,
+    "dead.retry_all": _NOT_BOTH,
+    "triggers.backtest": {"not": {"required": ["last", "since"]}},
+    "triggers.create": {"examples": [_ROW]},
+}
+"""What parameters in a body have to do with each other."""
 
 HEADERS: Schema = {
     "Idempotency-Key": {
@@ -104,10 +210,13 @@ def specification() -> Schema:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: components[name] for name in sorted(components)},
+            "schemas": {**JSON, **{name: components[name] for name in sorted(components)}},
             "responses": {f"Problem{status}": _problem(text) for status, text in PROBLEMS.items()},
             "parameters": HEADERS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
+        # on loopback whoever can open a connection is the operator; anywhere else a token is needed
+        "security": [{"token": []}, {}],
     }
 
 
@@ -151,12 +260,16 @@ def _parameters(route: Route, needed: frozenset[str]) -> list[Schema]:
             "name": name,
             "in": "query",
             "required": name in needed,
-            "schema": PARAMS[param],
+            "schema": _schema(route, name),
             **({"style": "form", "explode": False} if param == "texts" else {}),
         }
         for name, param in route.params.items()
         if name not in route.placed and param != "match"
     ]
+
+
+def _schema(route: Route, name: str) -> Schema:
+    return NARROWED.get(f"{route.operation}.{name}", PARAMS[route.params[name]])
 
 
 def _in_path(param: Param) -> Schema:
@@ -171,12 +284,11 @@ def _headers(route: Route) -> list[Schema]:
 
 
 def _body(route: Route, needed: frozenset[str]) -> Schema:
-    beside = {
-        name: PARAMS[param] for name, param in route.params.items() if name not in route.placed and param != "match"
-    }
+    names = [name for name, param in route.params.items() if name not in route.placed and param != "match"]
+    beside = {name: _schema(route, name) for name in names}
     found: Schema = {"type": "object", "properties": beside, "additionalProperties": False}
     required = sorted(needed - route.placed)
-    return found | {"required": required} if required else found
+    return found | ({"required": required} if required else {}) | RULES.get(route.operation, {})
 
 
 def _responses(route: Route) -> Schema:
@@ -190,7 +302,29 @@ def _responses(route: Route) -> Schema:
     statuses = ["400", "401", "403", "404", "405", "409", "413", "415", "421", "422", "429", "502", "503"]
     statuses += ["412", "428"] if route.needs_match else []
     problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(statuses)}
+    if links := _links(route):
+        answer["links"] = links
     return {"201" if route.creates else "200": answer, **problems}
+
+
+def _links(route: Route) -> Schema:
+    """Where the answer leads: from a list to its first thing, from a thing that has versions to its changes."""
+    noun, _, verb = route.operation.partition(".")
+    found: Schema = {}
+    for other in ROUTES.values():
+        if not other.operation.startswith(f"{noun}.") or len(other.placed) != 1:
+            continue
+        [name] = other.placed
+        if verb == "list":
+            found[other.operation] = _link(other, {name: f"$response.body#/items/0/{name}"})
+        elif route.versioned and route.method in ("GET", "POST") and other.versioned:
+            match = {"header.If-Match": "$response.header.ETag"} if other.needs_match else {}
+            found[other.operation] = _link(other, {name: f"$response.body#/{name}", **match})
+    return found
+
+
+def _link(route: Route, parameters: Mapping[str, str]) -> Schema:
+    return {"operationId": route.operation, "parameters": dict(parameters)}
 
 
 def _answer(route: Route) -> Schema:
@@ -218,6 +352,19 @@ def _tails() -> Mapping[str, Schema]:
     }
 
 
+def _frame(noun: str) -> Schema:
+    """One event of a stream, as those who read server-sent events take it apart."""
+    return {
+        "type": "object",
+        "required": ["id", "event", "data"],
+        "properties": {
+            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "event": {"const": noun.removesuffix("s")},
+            "data": {"type": "string", "contentMediaType": "application/json"},
+        },
+    }
+
+
 def _tail(noun: str, summary: str) -> Schema:
     after = {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}}
     return {
@@ -226,7 +373,7 @@ def _tail(noun: str, summary: str) -> Schema:
         "summary": summary,
         "parameters": [after],
         "responses": {
-            "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": _frame(noun)}}},
             **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in TAIL_PROBLEMS},
         },
     }

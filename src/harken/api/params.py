@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from harken.api.routes import Param, Route
 from harken.errors import Malformed
 from harken.suggest import suggest_fix
 
-__all__ = ["BODY_LIMIT", "TooLarge", "read_object", "read_params"]
+__all__ = ["BODY_LIMIT", "TooLarge", "read_object", "read_params", "refuse_odd_address"]
 
 BODY_LIMIT = 1 << 20
 PAGE = 50
@@ -41,6 +42,7 @@ class TooLarge(Malformed):
 
 async def read_params(route: Route, request: Request) -> dict[str, Any]:
     """The operation's parameters from path, query and body."""
+    refuse_odd_address(request)
     given: dict[str, Any] = dict(request.path_params)
     for text in given.values():
         strict_json.refuse_odd_text(str(text))
@@ -58,6 +60,15 @@ async def read_params(route: Route, request: Request) -> dict[str, Any]:
         given[name] = _parse(name, value, route.params[name]) if route.in_query else value
     found = {name: _check_type(name, value, route.params[name]) for name, value in given.items() if value is not None}
     return _with_defaults(route, found)
+
+
+def refuse_odd_address(request: Request) -> None:
+    """Raise Malformed for a path or a query that is not UTF-8: decoded leniently it would mean something else."""
+    for part in (request.scope.get("raw_path", b""), request.scope.get("query_string", b"")):
+        try:
+            unquote_to_bytes(part).decode()
+        except UnicodeDecodeError as error:
+            raise Malformed("the address of the request is not UTF-8", fix="Encode it, then quote it") from error
 
 
 def _with_defaults(route: Route, found: dict[str, Any]) -> dict[str, Any]:

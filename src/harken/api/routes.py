@@ -15,9 +15,11 @@ from urllib.parse import quote
 __all__ = ["ROUTES", "Method", "Param", "Route"]
 
 Param = Literal[
-    "text", "number", "count", "flag", "object", "any", "texts", "since", "duration", "cel", "cursor", "limit", "match"
-]
-"""`texts` are separated by commas in a query; `since` is a time, or a duration before now; `match` is If-Match."""
+    "text", "number", "count", "flag", "object", "any", "texts", "since", "duration", "cel", "filter", "cursor",
+    "limit", "match",
+]  # fmt: skip
+"""`texts` are separated by commas in a query; `since` is a time, or a duration before now; `cel` is a condition of a
+trigger and `filter` one of a list; `match` is If-Match."""
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -108,11 +110,11 @@ _TABLE = (
     _get("config.check", "/api/config/check"),
     _post("store.check", "/api/store/check"),
     _post("store.backup", "/api/store/backup", target="text"),
-    _list("triggers.list", "/api/triggers", type="text", where="text"),
+    _list("triggers.list", "/api/triggers", type="text", where="filter"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
     _post(
         "triggers.backtest", f"{_TRIGGER}/backtest",
-        name="text", condition="text", last="text", since="text", until="text",
+        name="text", condition="cel", last="duration", since="since", until="since",
     ),
     _post("triggers.test", f"{_TRIGGER}/test", name="text", lookback="number"),
     _post("triggers.run", f"{_TRIGGER}/run", name="text"),
@@ -142,20 +144,20 @@ _TABLE = (
     _get("feeds.show", "/api/feeds/{name:path}", name="text"),
     _list(
         "events.list", "/api/events",
-        feed="text", trigger="text", key="text", since="since", include="texts", where="text",
+        feed="text", trigger="text", key="text", since="since", include="texts", where="filter",
     ),
     _post(
         "events.replay_range", "/api/events/replay",
-        trigger="text", since="text", until="text", dry="flag", replay_id="text",
+        trigger="text", since="since", until="since", dry="flag", replay_id="text",
     ),
     _get("events.show", "/api/events/{id:int}", id="count"),
     _post("events.forget", "/api/events/forget", subject="text", yes="flag"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
     _list(
         "runs.list", "/api/runs",
-        trigger="text", status="text", workflow="text", since="since", where="text",
+        trigger="text", status="text", workflow="text", since="since", where="filter",
     ),
-    _post("bulk.plan", "/api/bulk/plan", action="text", where="text", trigger="text", since="text"),
+    _post("bulk.plan", "/api/bulk/plan", action="text", where="filter", trigger="text", since="since"),
     _get("bulk.show", "/api/bulk/{id}", id="text"),
     _post("bulk.execute", "/api/bulk/{id}/execute", id="text"),
     _post("bulk.undo", "/api/bulk/{id}/undo", id="text"),
@@ -167,7 +169,7 @@ _TABLE = (
     _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
     _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),
     _post("runs.approve", "/api/runs/{id}/approve", id="text", approved="flag", comment="text"),
-    _list("dead.list", "/api/dead", where="text"),
+    _list("dead.list", "/api/dead", where="filter"),
     _post("dead.retry_all", "/api/dead/retry", trigger="text", latest="flag", same="flag"),
     _post("dead.retry", "/api/dead/{id}/retry", id="text", latest="flag", same="flag"),
     _post("dead.drop", "/api/dead/{id}/drop", id="text"),

@@ -19,9 +19,18 @@ _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean"
 def declarations() -> str:
     """An interface for each shape, and `Operations`: what each operation takes and answers, by its name."""
     found = specification()
-    shapes = [f"export interface {name} {_object(schema)}\n" for name, schema in found["components"]["schemas"].items()]
+    shapes = [_declaration(name, schema) for name, schema in found["components"]["schemas"].items()]
     operations = [_operation(one) for methods in found["paths"].values() for one in methods.values()]
     return "\n".join([HEAD, *shapes, "export interface Operations {\n" + "".join(sorted(operations)) + "}\n"])
+
+
+def _declaration(name: str, schema: Mapping[str, Any]) -> str:
+    if "properties" in schema:
+        return f"export interface {name} {_object(schema)}\n"
+    if schema.get("type") == "object":
+        # an interface may name itself, which a type that is a record may not
+        return f"export interface {name} {{\n  [name: string]: {_type(schema['additionalProperties'])};\n}}\n"
+    return f"export type {name} = {_type(schema)};\n"
 
 
 def _operation(operation: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
@@ -471,9 +472,17 @@ def _address(found: Any) -> tuple[str, int] | None:
 
 
 def _answer(status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    body = msgspec.json.encode({"error": TEXTS[status]})
+    problem = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": TEXTS[status],
+        # where senders of webhooks look
+        "error": TEXTS[status],
+    }
+    body = msgspec.json.encode(problem)
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", b"application/problem+json"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from harken.durations import parse_duration
+from harken.durations import parse_duration, parse_moment
 from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
@@ -208,11 +208,7 @@ def moment_of(text: str, now: datetime) -> datetime | None:
     """The time, or as long before now as a duration says: `2026-03-01T10:00:00Z`, `10m`. None for an empty text."""
     if not text:
         return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return now - timedelta(seconds=_back(text))
-    return moment if moment.tzinfo else moment.astimezone()
+    return parse_moment(text) or now - timedelta(seconds=_back(text))
 
 
 def _back(text: str) -> float:

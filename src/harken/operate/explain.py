@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from harken.durations import parse_moment
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
 from harken.feed import INTERNAL, FeedState, Trigger, TriggerState
@@ -265,14 +266,8 @@ def _refusal_line(row: Plain) -> str:
 
 
 def _moment(key: str) -> datetime | None:
-    if len(key) < 10 or "-" not in key:
-        return None
-    try:
-        moment = datetime.fromisoformat(key)
-    except ValueError:
-        # not a time: treat it as a key
-        return None
-    return moment if moment.tzinfo else moment.astimezone()
+    """The time that the key is; None for what is only a key."""
+    return parse_moment(key) if len(key) >= 10 and "-" in key else None
 
 
 def _as_row(trigger: TriggerState, key: str, given: Explanation) -> Plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from harken.errors import NeedsAttention, NotFound
 from harken.operate.context import Context
 from harken.operate.rows import Plain
 
@@ -55,7 +56,12 @@ async def list_models(context: Context) -> Plain:
 async def test(context: Context, *, name: str = "default") -> Plain:
     """Ask a tier or a model for one word."""
     began = context.clock.monotonic()
-    answer = await models_of(context.loaded).test(name)
+    models = models_of(context.loaded)
+    try:
+        models.resolve(name)
+    except NeedsAttention as error:
+        raise NotFound(error.message, fix=error.fix) from None
+    answer = await models.test(name)
     return {
         "tier": name,
         "model": answer.model,

@@ -161,8 +161,7 @@ async def retry_dead(context: Context, *, id: str, latest: bool = False, same: b
 
     The answer has the revision that it uses, the one it began with and the current one, and why it was chosen.
     """
-    if latest and same:
-        raise Misconfigured("latest and same exclude each other", fix="Use one of them")
+    _refuse_both(latest, same)
     run = await context.store.run(id)
     if run is None:
         raise NotFound(
@@ -192,8 +191,14 @@ def _choose(run: Run, current: Workflow | None) -> tuple[bool, str]:
     return True, "cannot_work"
 
 
+def _refuse_both(latest: bool, same: bool) -> None:
+    if latest and same:
+        raise Misconfigured("latest and same exclude each other", fix="Use one of them")
+
+
 async def retry_all_dead(context: Context, *, trigger: str = "", latest: bool = False, same: bool = False) -> Plain:
     """Retry all dead runs, or those of one trigger; those that cannot be retried are in `refused`."""
+    _refuse_both(latest, same)
     if trigger:
         await context.trigger(trigger)
     retried: list[Plain] = []

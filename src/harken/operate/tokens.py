@@ -13,7 +13,7 @@ from typing import get_args
 import msgspec
 
 from harken.clock import Clock
-from harken.durations import parse_duration
+from harken.durations import parse_duration, parse_moment
 from harken.errors import Malformed, Misconfigured, NotFound, Refused, Unauthorized
 from harken.operate.context import Context
 from harken.operate.paging import page_by
@@ -219,11 +219,9 @@ def _refuse_unknown(wanted: Sequence[str], known: Collection[str], what: str) ->
 def _expiry(text: str, now: datetime) -> datetime | None:
     if text == NEVER:
         return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    moment = parse_moment(text)
+    if moment is None:
         return now + timedelta(seconds=parse_duration(text))
-    moment = moment if moment.tzinfo else moment.astimezone()
     if moment <= now:
         raise Misconfigured("that time is over", fix="Write it like 90d, or never")
     return moment

@@ -101,7 +101,7 @@ async def replace(
         match,
         {
             "provider": provider,
-            "workflow": _workflow(workflow),
+            "workflow": workflow,
             "config": config,
             "condition": condition,
             "options": dict(options or {}),
@@ -125,7 +125,7 @@ async def edit(
     """Change what is given, and leave the rest. A trigger that is not enabled reads nothing and starts nothing."""
     given = {
         "provider": provider,
-        "workflow": None if workflow is None else _workflow(workflow),
+        "workflow": workflow,
         "config": config,
         "condition": condition,
         "options": None if options is None else dict(options),
@@ -136,8 +136,10 @@ async def edit(
 
 async def _edit(context: Context, name: str, match: str, given: Mapping[str, Any]) -> Plain:
     document = await _matching(context, name, match)
-    before = _read(document)
-    row = msgspec.structs.replace(before, **given, updated_at=context.clock.now())
+    changed = dict(given)
+    if "workflow" in changed:
+        changed["workflow"] = _workflow(changed["workflow"])
+    row = msgspec.structs.replace(_read(document), **changed, updated_at=context.clock.now())
     if row.enabled or set(given) != {"enabled"}:
         row = await asyncio.to_thread(_prepare, context, row)
     change = DocumentChange(kind=TRIGGER_ROW, name=row.id, value=msgspec.to_builtins(row), expect=document.revision)
