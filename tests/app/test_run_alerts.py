@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog.testing
 
 from harken.app.run_alerts import RunAlerts
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.on_failure import ON_FAILURE
 from harken.runs import Dead, Finished, RunOutcome
 from harken.store import Settlement

@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harken.app import App
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.errors import Misconfigured
 from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock, virtual

@@ -25,6 +25,15 @@ code = run(["--help"])
 print(sorted(set(sys.modules) & set(%r)), file=sys.stderr)
 sys.exit(code)
 """
+ASK_A_CONTROLLER = """
+import sys
+from pathlib import Path
+from harken.cli.client import find
+from harken.cli.root import run
+assert find(Path(sys.argv[1])) is None
+assert run(["--url", "http://127.0.0.1:1", "runs", "list"]) != 0
+print(sorted(set(sys.modules) & set(%r)))
+"""
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -46,6 +55,13 @@ def test_help_imports_nothing_that_is_slow() -> None:
     done = subprocess.run([sys.executable, "-c", LIST_MODULES % (SLOW,)], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
     assert all(name in done.stdout for commands in SECTIONS.values() for name in commands)
+
+
+def test_a_command_that_asks_a_controller_imports_no_part_of_one(tmp_path: Path) -> None:
+    """Else it would need half a second of imports for an answer that takes milliseconds."""
+    code = ASK_A_CONTROLLER % (set(SLOW) - {"asyncio", "msgspec"},)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from harken.config import Finding, Loaded
+from harken.config.findings import Finding
+from harken.config.loaded import Loaded
 from harken.config.loader import load
 from harken.errors import Misconfigured
 from harken.schedule import Missed

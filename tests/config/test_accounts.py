@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from harken.config import Account, Loaded, carry_over, plan
+from harken.config.loaded import Account, Loaded
+from harken.config.reload_plan import carry_over, plan
 from harken.errors import Misconfigured
 from harken.source import Act, Plugin
 from tests.config.makers import PLUGINS, Built, Forbid, lines, read, workflow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harken.config import load
+from harken.config.loader import load
 from harken.run.workflows import check_workflow
 from harken.services import cron, json, rss, webhook
 from tests.config.makers import lines, workflow, write

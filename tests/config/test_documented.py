@@ -10,23 +10,14 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from harken.config import (
-    CODES,
-    Settings,
-    accounts,
-    feeds,
-    format_duration,
-    schedules,
-    settings,
-    streams,
-    trigger_schema,
-    workflows,
-)
-from harken.config.findings import Code
+from harken.config import accounts, feeds, schedules, settings, streams, trigger_schema, workflows
+from harken.config.findings import CODES, Code
 from harken.config.pollers import delivery
 from harken.config.pollers import schema as writing
+from harken.config.settings import Settings
 from harken.config.trackers import schema as tickets
 from harken.config.validate import Strict
+from harken.durations import format_duration
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 PAGE = "\n".join((REFERENCE / name).read_text() for name in ("configuration.md", "pollers.md"))

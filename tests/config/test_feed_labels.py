@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.config import Loaded, carry_over, plan
+from harken.config.loaded import Loaded
+from harken.config.reload_plan import carry_over, plan
 from tests.config.makers import poll, workflow
 from tests.config.test_reload_plan import feed_of, reading
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.feed import INTERNAL, Feed
 from harken.schedule import Every
 from harken.services.files import plugin

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harken.config import load
 from harken.config.gather import CLASHES
+from harken.config.loader import load
 from harken.feed import Debounce, Dedupe, Digest, Join, Part, Throttle, Trigger
 from harken.match import stories
 from harken.run.workflows import check_workflow

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harken.config import Loaded, plan
+from harken.config.loaded import Loaded
+from harken.config.reload_plan import plan
 from harken.feed import Budget, Trigger
 from harken.schedule import Quiet
 from tests.config.makers import codes, lines, poll, read, workflow

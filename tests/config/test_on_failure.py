@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.config import Loaded, carry_over
+from harken.config.loaded import Loaded
 from harken.config.on_failure import ON_FAILURE
+from harken.config.reload_plan import carry_over
 from harken.feed import Trigger
 from harken.operate.configuration import load_directory
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.config import Loaded, carry_over, inherit_cursors, plan
+from harken.config.loaded import Loaded
+from harken.config.reload_plan import carry_over, inherit_cursors, plan
 from harken.schedule import Every
 from tests.config.makers import poll, read, workflow
 

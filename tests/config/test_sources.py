@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from harken.clock import SystemClock
-from harken.config import credential_of, source_for
+from harken.config.sources import credential_of, source_for
 from harken.errors import Misconfigured, NotFound
 from harken.source import Host
 from tests.config.makers import PLUGINS, poll, read, workflow

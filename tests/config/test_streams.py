@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.sources import source_for
 from harken.feed import INTERNAL, Feed
 from harken.source import Plugin

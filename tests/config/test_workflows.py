@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.sources import source_for
 from harken.feed import INTERNAL, Digest, Feed, Spacing, Trigger
 from harken.schedule import At, Cron, Every

@@ -21,7 +21,8 @@ from harken.feed import Digest, Feed, Trigger
 from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
-from harken.operate import Operator, Preview, Shown
+from harken.operate.engine import Preview, Shown
+from harken.operate.operator import Operator
 from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every

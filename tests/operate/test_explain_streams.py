@@ -14,7 +14,7 @@ from harken.backoff import Health
 from harken.event import Event
 from harken.feed import INTERNAL, Feed
 from harken.match import Read, compile_rules, match, recognise
-from harken.operate import Operator
+from harken.operate.operator import Operator
 from harken.services.redis import RedisAccount, RedisStream, RedisStreamQuery
 from harken.source import Lag
 from harken.store import Commit, Committed, Failure, Tick

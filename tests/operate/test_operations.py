@@ -11,8 +11,7 @@ import pytest
 
 from harken.config.settings import Models, Settings
 from harken.errors import Misconfigured, NotFound, Refused
-from harken.operate import Operator
-from harken.operate.operator import OPERATIONS
+from harken.operate.operator import OPERATIONS, Operator
 from harken.runs import Dead, Park, StepRecord
 from harken.store import Settlement
 from tests.operate.operator_world import POLLED, Office

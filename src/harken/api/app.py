@@ -25,8 +25,8 @@ from harken.api.request_ids import RequestIds
 from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
-from harken.operate import Operator
 from harken.operate.idempotency import Answer
+from harken.operate.operator import Operator
 from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL
 
 __all__ = ["build", "build_waiting"]

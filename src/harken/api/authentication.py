@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from harken.api import errors
 from harken.api.params import read_object
 from harken.errors import HarkenError, Malformed, Unauthorized
-from harken.operate import Operator
+from harken.operate.operator import Operator
 from harken.operate.principal import OPERATOR, SCOPE_KEY, Principal, caller_of
 
 __all__ = ["COOKIE", "Authentication", "is_known", "operator_of", "session_routes"]

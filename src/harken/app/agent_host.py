@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 from pydantic import SecretStr
 
-from harken.config import Account, Loaded
+from harken.config.loaded import Account, Loaded
 from harken.config.secrets import secrets_in
 from harken.config.settings import local_base
 from harken.config.trackers.address import repository_in

@@ -15,7 +15,7 @@ import structlog
 
 from harken.backoff import Health, doubled
 from harken.clock import Clock, from_unix
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
 from harken.event import Event
 from harken.feed import INTERNAL

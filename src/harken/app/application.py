@@ -18,15 +18,15 @@ from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.clock import Clock, SystemClock
-from harken.config import Loaded, credential_of
+from harken.config.loaded import Loaded
 from harken.config.settings import Queue, local_base
-from harken.config.sources import shards_of
+from harken.config.sources import credential_of, shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.http.redact import prepare_search
-from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.controller_file import drop_run_file, run_file, write_run_file
 from harken.operate.fleet import READERS
+from harken.operate.operator import Operator
 from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
 from harken.services import registry

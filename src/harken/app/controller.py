@@ -20,7 +20,8 @@ from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.store import scratch_store
 from harken.app.trigger_rows import TriggerRows
 from harken.clock import Clock, from_unix
-from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
+from harken.config.loaded import Account, Loaded
+from harken.config.reload_plan import carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.feed import Feed, Trigger

@@ -20,7 +20,8 @@ from harken.app.redaction import (
 )
 from harken.app.ticket_sources import TicketSources
 from harken.clock import Clock
-from harken.config import Account, Loaded, credential_of, source_for
+from harken.config.loaded import Account, Loaded
+from harken.config.sources import credential_of, source_for
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered

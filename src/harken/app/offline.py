@@ -21,15 +21,16 @@ from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
 from harken.app.trigger_rows import TriggerRows
 from harken.clock import Clock, SystemClock
-from harken.config import Account, Loaded, plan
+from harken.config.loaded import Account, Loaded
+from harken.config.reload_plan import plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal
-from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview
+from harken.operate.operator import Operator
 from harken.rate_limit import Level
 from harken.services import registry
 from harken.source import Cursor, Host, Lag, Place, PositionedSource

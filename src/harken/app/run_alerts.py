@@ -14,7 +14,7 @@ import structlog
 
 from harken.app.alerts import is_due
 from harken.clock import Clock, from_unix
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.on_failure import ON_FAILURE
 from harken.event import Event
 from harken.feed import INTERNAL, Trigger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from harken.app.metrics import Labels, Metrics
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.runs import Claimed
 from harken.store import Backlog
 

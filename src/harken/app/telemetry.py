@@ -16,7 +16,7 @@ from harken.app.refused_connections import REFUSED as REFUSED_FOR
 from harken.app.run_metrics import RunMetrics
 from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock, from_unix
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
 from harken.errors import HarkenError
 from harken.feed import Feed

@@ -9,7 +9,7 @@ import msgspec
 
 from harken.app.redacting_tracker import redacting_tracker
 from harken.clock import Clock
-from harken.config import Account, Loaded
+from harken.config.loaded import Account, Loaded
 from harken.config.trackers.schema import Hook
 from harken.errors import NotFound
 from harken.event import Known

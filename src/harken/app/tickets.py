@@ -10,7 +10,7 @@ import structlog
 
 from harken.app.factory import Factory
 from harken.clock import Clock
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.errors import HarkenError
 from harken.event import Event
 from harken.feed import INTERNAL

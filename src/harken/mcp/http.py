@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from harken.errors import Malformed
 from harken.mcp import load_server
-from harken.operate import Operator
 from harken.operate.agent_tools import Tools, known_agent, only_agent
+from harken.operate.operator import Operator
 from harken.operate.principal import caller_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,4 @@
-"""What a person or program may do: the CLI, the HTTP API, MCP and the UI call these and nothing deeper."""
+"""What a person or program may do: the CLI, the HTTP API, MCP and the UI call these and nothing deeper.
 
-from harken.operate.engine import Engine, Preview, Shown
-from harken.operate.operator import Operator
-
-__all__ = ["Engine", "Operator", "Preview", "Shown"]
+Nothing is imported here: a command that asks a running controller needs only `controller_file` of it.
+"""

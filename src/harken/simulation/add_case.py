@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.errors import NotFound, Refused
 from harken.event import Recorded, Verdict
 from harken.feed import INTERNAL, Trigger

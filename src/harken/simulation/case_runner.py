@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from harken.config import Loaded
 from harken.config.findings import Finding, Place, format_path
+from harken.config.loaded import Loaded
 from harken.config.yaml.nodes import locate
 from harken.errors import HarkenError, Misconfigured
 from harken.feed import INTERNAL

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from harken.config import Loaded
 from harken.config.findings import Finding, Place, Report
+from harken.config.loaded import Loaded
 from harken.config.validate import check
 from harken.config.yaml.nodes import Items, Node, Table, locate
 from harken.config.yaml.parser import parse

@@ -14,7 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from harken.clock import Clock
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.errors import NeedsAttention, NotFound, RetryLater
 from harken.http import Reply
 from harken.http.redact import scrub

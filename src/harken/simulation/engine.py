@@ -15,7 +15,8 @@ import structlog
 
 from harken.app.store import open_in_memory
 from harken.clock import from_unix
-from harken.config import Loaded, source_for
+from harken.config.loaded import Loaded
+from harken.config.sources import source_for
 from harken.errors import HarkenError, StoreUnavailable
 from harken.event import Event, Recorded
 from harken.feed import INTERNAL, Feed, FeedState, Trigger

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.errors import HarkenError
 from harken.feed import Trigger
 from harken.language.cel import Condition, bind, compile_condition, needs_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harken.app.store import KEY, open_store
 from harken.clock import SystemClock
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.settings import is_url
 from harken.errors import NotFound
 from harken.event import Recorded

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.durations import format_duration
 from harken.errors import Misconfigured
 from harken.operate.configuration import load_directory

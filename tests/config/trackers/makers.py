@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.loader import load
 from harken.services import registry
 from tests.config.makers import write

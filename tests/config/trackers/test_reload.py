@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.config import Loaded, carry_over, plan
+from harken.config.loaded import Loaded
+from harken.config.reload_plan import carry_over, plan
 from harken.schedule import Every
 from tests.config.trackers.makers import read
 

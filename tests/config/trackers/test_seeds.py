@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.config.sources import credential_of
 from harken.schedule import Every
 from harken.tickets import LifecycleLabels, Routes

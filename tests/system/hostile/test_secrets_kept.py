@@ -13,7 +13,7 @@ import pytest
 
 from harken.app.factory import Factory
 from harken.app.redaction import RedactingPush, RedactingSource
-from harken.config import Loaded
+from harken.config.loaded import Loaded
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.feed import Feed

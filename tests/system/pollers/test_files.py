@@ -9,8 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from harken.config import plan
-from harken.config.reload_plan import carry_over
+from harken.config.reload_plan import carry_over, plan
 from harken.feed import Spacing
 from harken.schedule import At, Cron, Every
 from tests.system.pollers.job_files import MAIN, TOKEN, job, jobs, lines, load
