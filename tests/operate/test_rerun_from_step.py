@@ -12,7 +12,7 @@ import pytest
 from harken.config.loaded import Loaded
 from harken.config.settings import Settings
 from harken.errors import HarkenError, Malformed, NotFound, Refused
-from harken.operate import Operator
+from harken.operate.operator import Operator
 from harken.runs import Run, Workflow
 from harken.store.documents import WORKFLOW
 from harken.testing.clock import VirtualClock, virtual
