@@ -109,6 +109,17 @@ class Client:
     def event(self, id: int) -> shapes.Event:
         return cast("shapes.Event", self.call("events.show", {"id": id}))
 
+    def bank(self, trigger: str, *, limit: int = 10) -> shapes.EventBank:
+        """The last events of the trigger that fired, were filtered or failed, and its starred ones."""
+        return cast("shapes.EventBank", self.call("triggers.bank", {"name": trigger, "limit": limit}))
+
+    def star(self, id: int, *, trigger: str = "", note: str = "") -> shapes.Star:
+        """Keep the event for good."""
+        return cast("shapes.Star", self.call("events.star", {"id": id, "trigger": trigger, "note": note}))
+
+    def unstar(self, id: int) -> shapes.Star:
+        return cast("shapes.Star", self.call("events.unstar", {"id": id}))
+
     def replay(self, id: int, *, trigger: str = "", key: str = "") -> shapes.Replayed:
         given = {"id": id, **({"trigger": trigger} if trigger else {})}
         return cast("shapes.Replayed", self.call("events.replay", given, key=key))

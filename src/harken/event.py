@@ -43,6 +43,16 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
+BANK_LISTS: Mapping[Outcome, str] = {
+    "fired": "fired",
+    "gathered": "fired",
+    "held": "fired",
+    "filtered": "filtered",
+    "error": "error",
+}
+"""In which list of the event bank an event is by its verdict. What was gathered or held has started a run as well."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What was decided for one event and one trigger, and why."""
 

@@ -218,7 +218,7 @@ async def test_a_file_of_the_schema_before_gets_its_indexes_and_keeps_its_rows(p
     await some_rows(given)
     sqlite(given).abandon()
     migrations = files("harken.backends.sqlite").joinpath("migrations")
-    steps = ("0005_growth.sql", "0006_moved.sql", "0007_objects.sql", "0008_gather.sql")
+    steps = ("0005_growth.sql", "0006_moved.sql", "0007_objects.sql", "0008_gather.sql", "0009_bank.sql")
     added = "".join(migrations.joinpath(step).read_text() for step in steps)
     grown = re.findall(r"CREATE INDEX (\w+)", added)
     with closing(apsw.Connection(str(path))) as connection:
@@ -232,7 +232,7 @@ async def test_a_file_of_the_schema_before_gets_its_indexes_and_keeps_its_rows(p
     with capture_logs() as logs:
         store = SqliteStore.at(path, clock, inline=True)
     assert [(line["event"], line["schema"]) for line in logs] == [
-        ("store.migrating", number) for number in (5, 6, 7, 8)
+        ("store.migrating", number) for number in (5, 6, 7, 8, 9)
     ]
     found = store._database.tx.execute("SELECT name FROM sqlite_schema WHERE type='index'").fetchall()
     assert set(grown) <= {row[0] for row in found}

@@ -57,3 +57,15 @@ async def test_a_rerun_begins_with_a_step_that_is_named_and_edited(desk: Desk) -
     assert "It begins with page. Taken from the old run, and not done again: nothing." in out
     code, _, err = await desk.types("runs", "rerun", run_id[:12], "--from", "pgae")
     assert (code, "never came to a step pgae" in err, "page" in err) == (1, True, True)
+
+
+async def test_the_bank_shows_the_last_of_each_outcome_and_stars(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"), desk.office.incident("INC-2", urgency="low"))
+    assert (await desk.types("events", "star", "2", "--note", "look here"))[0] == 0
+    code, out, _ = await desk.types("triggers", "bank", "oncall")
+    assert code == 0
+    assert "look here" in out
+    assert [line.split()[2] for line in out.splitlines() if "INC-1" in line and "fired" in line] != []
+    assert out.endswith("errors: none\n")
+    assert [row["id"] for row in (await desk.json("triggers", "bank", "oncall"))["filtered"]] == [2]
+    assert (await desk.types("events", "unstar", "2"))[1] == "event 2 is not starred any more\n"

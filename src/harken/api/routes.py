@@ -112,6 +112,7 @@ _TABLE = (
     _post("store.backup", "/api/store/backup", target="text"),
     _list("triggers.list", "/api/triggers", type="text", where="filter"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
+    _get("triggers.bank", f"{_TRIGGER}/bank", name="text", limit="count"),
     _post(
         "triggers.backtest", f"{_TRIGGER}/backtest",
         name="text", condition="cel", last="duration", since="since", until="since",
@@ -152,6 +153,8 @@ _TABLE = (
     ),
     _get("events.show", "/api/events/{id:int}", id="count"),
     _post("events.forget", "/api/events/forget", subject="text", yes="flag"),
+    _post("events.star", "/api/events/{id:int}/star", id="count", trigger="text", note="text"),
+    _post("events.unstar", "/api/events/{id:int}/unstar", id="count", trigger="text"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
     _list(
         "runs.list", "/api/runs",

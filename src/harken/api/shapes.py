@@ -11,11 +11,13 @@ from typing import Any, Literal, TypedDict
 __all__ = [
     "ANSWERS",
     "AuditEntry",
+    "BankedEvent",
     "Check",
     "DeadLetter",
     "Deleted",
     "Doctor",
     "Event",
+    "EventBank",
     "EventType",
     "Explanation",
     "Exported",
@@ -35,6 +37,7 @@ __all__ = [
     "Service",
     "ServiceDetail",
     "Span",
+    "Star",
     "StartedRun",
     "Status",
     "Step",
@@ -103,7 +106,7 @@ class Verdict(TypedDict):
 
 
 class Event(TypedDict, total=False):
-    """`data` is there in `events.show`, and in lists that were asked to include it."""
+    """`data` is there in `events.show`, and in lists that were asked to include it; `starred` in `events.show`."""
 
     id: int
     feed: str
@@ -119,6 +122,33 @@ class Event(TypedDict, total=False):
     verdicts: list[Verdict]
     repeats: int
     last_repeat_at: Time | None
+    starred: bool
+
+
+class BankedEvent(Event, total=False):
+    """`star`: by whom, when and why it was starred; only of starred ones."""
+
+    star: dict[str, Any]
+
+
+class EventBank(TypedDict):
+    """The last events of a trigger, newest first. `keep`: how many of each stay, however old; 0 if none do."""
+
+    trigger: str
+    keep: int
+    starred: list[BankedEvent]
+    fired: list[BankedEvent]
+    filtered: list[BankedEvent]
+    error: list[BankedEvent]
+
+
+class Star(TypedDict, total=False):
+    event: int
+    starred: bool
+    by: str
+    at: Time
+    trigger: str
+    note: str
 
 
 class Run(TypedDict):
@@ -483,6 +513,9 @@ ANSWERS: Mapping[str, Any] = {
     "feeds.show": FeedDetail,
     "events.list": Event,
     "events.show": Event,
+    "events.star": Star,
+    "events.unstar": Star,
+    "triggers.bank": EventBank,
     "events.replay": Replayed,
     "events.forget": Forgotten,
     "runs.list": Run,

@@ -95,6 +95,7 @@ async def _retain(store: Store, factory: Factory, clock: Clock) -> None:
     keep = factory.loaded.settings.retention
     pushed = max((feed.memory_seconds for feed in factory.loaded.feeds if feed.way != "poll"), default=259_200.0)
     ages = {"events": keep.events, "ticks": keep.ticks, "runs": keep.runs, "pushed": pushed, "audit": keep.audit}
+    await repeat_slices(lambda: store.bank_events(keep.keep_last), clock)
     await repeat_slices(lambda: store.prune(**ages), clock)
     await repeat_slices(store.shrink, clock)
 

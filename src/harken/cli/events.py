@@ -88,6 +88,31 @@ def show_event(session: Session, id: int) -> None:
         table(event["verdicts"], columns)
 
 
+@command(events_command, "star")
+@click.argument("id", type=int)
+@click.option("--trigger", help="For this trigger only; else for all that decided about it.")
+@click.option("--note", help="Why.")
+def star_event(session: Session, **given: Any) -> None:
+    """Keep an event for good, whatever retention deletes."""
+    answer = session.call("events.star", **given)
+    if session.as_json:
+        print_json(answer)
+    else:
+        say(f"event {answer['event']} is starred and stays. See it with: harken triggers bank TRIGGER")
+
+
+@command(events_command, "unstar")
+@click.argument("id", type=int)
+@click.option("--trigger", help="Yours, if the event started triggers of others too.")
+def unstar_event(session: Session, **given: Any) -> None:
+    """Let retention have an event again."""
+    answer = session.call("events.unstar", **given)
+    if session.as_json:
+        print_json(answer)
+    else:
+        say(f"event {answer['event']} is not starred any more")
+
+
 @command(events_command, "replay")
 @click.argument("id", type=int, required=False)
 @click.option("--trigger", help="Only this trigger, also if the event did not start it. Of a span: names with commas.")

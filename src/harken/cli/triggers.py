@@ -56,6 +56,14 @@ POLLED: tuple[Column, ...] = (
     ("interval", lambda row: _seconds(row["interval_seconds"])),
     ("reason", "reason"),
 )
+BANKED: tuple[Column, ...] = (
+    ("event", "id"),
+    ("at", "recorded_at"),
+    ("key", "key"),
+    ("title", "title"),
+    ("verdict", lambda row: ", ".join(one["outcome"] for one in row["verdicts"])),
+    ("why", lambda row: row["star"]["note"] if "star" in row else ", ".join(one["reason"] for one in row["verdicts"])),
+)
 REFUSED: tuple[Column, ...] = (("at", "at"), ("sender", "sender"), ("reason", "reason"), ("message", "message"))
 TICKS: tuple[Column, ...] = (
     ("from", "started_at"),
@@ -272,6 +280,22 @@ def release_runs(session: Session, name: str) -> None:
 def drop_runs(session: Session, name: str) -> None:
     """Cancel the trigger's held runs."""
     fields(session, session.call("triggers.drop", name=name))
+
+
+@command(triggers_command, "bank")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 200), default=5, show_default=True, help="How many of each.")
+def trigger_bank(session: Session, name: str, limit: int) -> None:
+    """Show the event bank: starred events, and the last that fired, were filtered or failed."""
+    answer = session.call("triggers.bank", name=name, limit=limit)
+    if session.as_json:
+        print_json(answer)
+        return
+    for title, listed in (("starred", "starred"), ("fired", "fired"), ("filtered", "filtered"), ("errors", "error")):
+        rows = answer[listed]
+        say(f"{title}: {'' if rows else 'none'}".rstrip())
+        if rows:
+            table(rows, BANKED)
 
 
 @command(triggers_command, "backtest")

@@ -135,12 +135,13 @@ class Log(Strict):
 
 
 class Retention(Strict):
-    """How long records are kept."""
+    """How long records are kept, and how many of the last events of each outcome of a trigger stay, however old."""
 
     events: Duration = 30 * DAY
     runs: Duration = 30 * DAY
     ticks: Duration = 7 * DAY
     audit: Duration = 365 * DAY
+    keep_last: int = Field(default=200, ge=0, le=10_000)
 
 
 class Http(Strict):

@@ -14,6 +14,7 @@ from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
+from harken.operate.event_bank import is_starred
 from harken.operate.idempotency import new_id
 from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
 from harken.operate.rows import Plain, event_row, plain
@@ -99,7 +100,8 @@ async def list_events(
 
 async def show(context: Context, *, id: int) -> Plain:
     event = await _event(context, id)
-    return event_row(event, await context.names(), context.feed_label(event.feed))
+    row = event_row(event, await context.names(), context.feed_label(event.feed))
+    return row | {"starred": await is_starred(context, id)}
 
 
 async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:

@@ -16,13 +16,13 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain
 from harken.runs import FINAL, Run
 from harken.store import Erased
-from harken.store.documents import ALERT, REQUEST, RUN_ALERT, STALE_REPORT, TICKET, TRIGGER_ROW
+from harken.store.documents import ALERT, REQUEST, RUN_ALERT, STALE_REPORT, STARRED, TICKET, TRIGGER_ROW
 
 __all__ = ["forget", "is_about"]
 
 SHORTEST = 3
 SLICE = 200
-NOTES = (TICKET, ALERT, RUN_ALERT, STALE_REPORT)
+NOTES = (TICKET, ALERT, RUN_ALERT, STALE_REPORT, STARRED)
 """Documents that quote what events said."""
 _ESCAPED = re.compile(r"\\[nrt]")
 
@@ -82,6 +82,8 @@ async def forget(context: Context, *, subject: str, yes: bool = False) -> Plain:
         if run.status not in FINAL:
             await context.store.cancel(run.id, "its data was forgotten")
     erased = await _erase(context, events, [run.id for run in runs], carries)
+    for event in events:
+        await context.store.delete(STARRED, str(event))
     for kind, name in notes:
         if kind == REQUEST:
             # an answer that is kept for whoever asks twice

@@ -21,6 +21,7 @@ __all__ = [
     "RUN_ALERT",
     "SEAL",
     "STALE_REPORT",
+    "STARRED",
     "START_MOVED",
     "THIS_STORE",
     "TICKET",
@@ -62,6 +63,9 @@ TRIGGER_LOG, CHANGES = "trigger_log", "changes"
 
 REQUEST = "request"
 """A request with an Idempotency-Key, by a digest of the key: what it asked, and its answer once it has one."""
+
+STARRED = "starred"
+"""Who starred an event, when and why, by the event's id: it stays when retention deletes."""
 
 PLAN = "plan"
 """A bulk action with the ids that it is for, by its id."""

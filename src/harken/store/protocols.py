@@ -255,6 +255,10 @@ class Records(Protocol):
         """Events of the feed about the object of this name, newest first (see harken.store.object_names)."""
         ...
 
+    async def banked_events(self, trigger: str) -> Mapping[str, Sequence[int]]:
+        """Ids of the trigger's last events by list: `fired`, `filtered`, `error`; newest first. See `bank_events`."""
+        ...
+
     async def history(
         self,
         feed: str,
@@ -334,7 +338,17 @@ class Upkeep(Protocol):
         ...
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float, audit: float) -> int:
-        """Delete a small slice of rows older than so many seconds. Return how many; call it again and again."""
+        """Delete a small slice of rows older than so many seconds. Return how many; call it again and again.
+
+        Events that an open run needs, that are starred or in the event bank, stay."""
+        ...
+
+    async def bank_events(self, keep: int) -> int:
+        """Put a slice of the newest events into the event bank: the last `keep` that fired, were filtered or failed of
+        each trigger. Return how many were looked at, 0 when there are none; call it again and again.
+
+        From the first call on `prune` keeps what the bank has, and deletes no event that was not looked at. 0 ends
+        it."""
         ...
 
     async def erase(self, events: Sequence[int], runs: Sequence[str], is_theirs: Callable[[str, str], bool]) -> Erased:

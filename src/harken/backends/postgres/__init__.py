@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from harken.backends.notify import nothing
 from harken.backends.postgres.connection import Database, Settings
+from harken.backends.postgres.event_bank import PostgresBank
 from harken.backends.postgres.feeds import PostgresFeeds
 from harken.backends.postgres.object_names import PostgresObjects
 from harken.backends.postgres.records import PostgresRecords
@@ -18,7 +19,9 @@ from harken.clock import Clock
 __all__ = ["PostgresStore", "Settings"]
 
 
-class PostgresStore(PostgresFeeds, PostgresRuns, PostgresRegistry, PostgresRecords, PostgresObjects, PostgresUpkeep):
+class PostgresStore(
+    PostgresFeeds, PostgresRuns, PostgresRegistry, PostgresRecords, PostgresObjects, PostgresBank, PostgresUpkeep
+):
     """A store that several processes write. It connects with the first call, or with `connect`."""
 
     shared: ClassVar[bool] = True

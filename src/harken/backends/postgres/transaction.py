@@ -50,7 +50,8 @@ class RowCache:
     """What a process keeps between transactions.
 
     `listeners`: triggers by uid for each feed, at one revision of it. `trigger_names` and `priorities` only grow.
-    `pruned_to`: for each table the id at which the next slice of pruning begins.
+    `pruned_to`: for each table the id at which the next slice of pruning begins. `passed_events` are behind it, and
+    may go some time: an open run needs them, or somebody starred them.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,8 @@ class RowCache:
         self.trigger_names: dict[int, str] = {0: ""}
         self.priorities: set[int] = {0}
         self.pruned_to: dict[str, int] = {}
+        self.passed_events: dict[int, None] = {}
+        self.banks_checked_to = ""
 
 
 class Transaction(SealedTexts):

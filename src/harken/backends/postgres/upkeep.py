@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from harken.backends.postgres.connection import DatabaseUser
+from harken.backends.postgres.event_bank import banked_to
 from harken.backends.postgres.object_names import forget_objects
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
 from harken.backends.verdicts import decode_verdicts
 from harken.errors import Refused
 from harken.store import Erased, Space
+from harken.store.documents import STARRED
 
 __all__ = ["PostgresUpkeep"]
 
@@ -33,6 +36,9 @@ FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
 
 FORGET_MARKS = """DELETE FROM marks WHERE (trigger, key) IN
 (SELECT trigger, key FROM marks WHERE until<$1 ORDER BY until LIMIT $2)"""
+
+EVENTS = f"SELECT id, recorded_at FROM events WHERE id>$1 AND id<=$2 ORDER BY id LIMIT {SLICE}"
+ANY_EVENT = 2**63 - 1
 
 CHECK_SECONDS = 600.0
 _MAY_RUN = f"state IN ({READY}, {RUNNING}, {WAITING})"
@@ -116,18 +122,15 @@ async def _prune(
     deleted, more = await _delete_runs(tx, tx.now - round(runs * 1e6))
     for table, column, seconds in (
         ("ticks", "ended_at", ticks),
-        ("events", "recorded_at", events),
         ("buried", "at", events),
         ("audit", "at", audit),
     ):
         old, older = await _oldest(tx, table, "id", column, tx.now - round(seconds * 1e6))
-        if old and table == "events":
-            old = await _unneeded(tx, old)
         if old:
             deleted += await tx.do(f"DELETE FROM {table} WHERE id=ANY($1::bigint[])", old)
-            if table == "events":
-                await forget_objects(tx, old)
         more = more or older
+    gone, older = await _delete_events(tx, tx.now - round(events * 1e6))
+    deleted, more = deleted + gone, more or older
     deleted += await tx.do(FORGET_PUSHED, tx.now - round(pushed * 1e6), SLICE)
     deleted += await tx.do(FORGET_ABSENT, tx.now - round(runs * 1e6), SLICE)
     deleted += await tx.do(FORGET_MARKS, tx.now, SLICE)
@@ -158,6 +161,40 @@ async def _oldest(tx: Transaction, table: str, key: str, column: str, before: in
     return [id for id, at in rows if at is not None and at < before], not is_last
 
 
+async def _delete_events(tx: Transaction, before: int) -> tuple[int, bool]:
+    """Delete old events of the next slice, and those that had to stay before. Return how many, and whether more follow.
+
+    Those that the bank has are passed over for good: it tells when they leave it. Others that have to stay are looked
+    at again."""
+    cache, last = tx.cache, await banked_to(tx)
+    rows = await tx.rows(EVENTS, cache.pruned_to.get("events", 0), ANY_EVENT if last is None else last)
+    old = [id for id, at in rows if at < before]
+    passed = list(islice(cache.passed_events, SLICE))
+    if not old and not passed:
+        return 0, False
+    banked = {row[0] for row in await tx.rows("SELECT event FROM kept WHERE event=ANY($1::bigint[])", [*passed, *old])}
+    again = await tx.rows("SELECT id FROM events WHERE id=ANY($1::bigint[]) AND recorded_at<$2", passed, before)
+    there = [*(row[0] for row in again if row[0] not in banked), *(id for id in old if id not in banked)]
+    names = [str(id) for id in there]
+    stars = await tx.rows(f"SELECT name FROM documents WHERE kind='{STARRED}' AND name=ANY($1::text[])", names)
+    starred = {int(row[0]) for row in stars}
+    go = await _unneeded(tx, [id for id in there if id not in starred]) if there else []
+    deleted = await tx.do("DELETE FROM events WHERE id=ANY($1::bigint[])", go) if go else 0
+    if go:
+        await forget_objects(tx, go)
+    stay = dict.fromkeys(id for id in there if id not in set(go))
+
+    def note() -> None:
+        for id in passed:
+            cache.passed_events.pop(id, None)
+        cache.passed_events.update(stay)
+        if old:
+            cache.pruned_to["events"] = old[-1]
+
+    tx.on_commit.append(note)
+    return deleted, len(old) == SLICE
+
+
 async def _delete_runs(tx: Transaction, before: int) -> tuple[int, bool]:
     old, more = await _oldest(tx, "runs", "seq", "created_at", before)
     delete = f"DELETE FROM runs WHERE seq=ANY($1::bigint[]) AND state>={DONE} AND finished_at<$2 RETURNING seq"
@@ -182,6 +219,7 @@ async def _erase(
     old = await _unneeded(tx, list(events)) if events else []
     erased = await tx.do("DELETE FROM events WHERE id=ANY($1::bigint[])", old) if old else 0
     if old:
+        await tx.do("DELETE FROM kept WHERE event=ANY($1::bigint[])", old)
         await forget_objects(tx, old)
     letters = await tx.rows("SELECT id, key, payload FROM buried")
     theirs = [id for id, key, payload in letters if is_theirs(tx.text(key), tx.text(payload))]

@@ -17,6 +17,7 @@ from harken.backends.redis.claims import RedisClaims
 from harken.backends.redis.commit import RedisCommits
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.definitions import RedisDefinitions
+from harken.backends.redis.event_bank import RedisBank
 from harken.backends.redis.feeds import RedisFeeds
 from harken.backends.redis.leases import RedisLeases
 from harken.backends.redis.moved import RedisMoved
@@ -42,6 +43,7 @@ class RedisStore(
     RedisRegistry,
     RedisRecords,
     RedisObjects,
+    RedisBank,
     RedisUpkeep,
 ):
     """All protocols of the store on one Redis primary. After `connect`, `durability` says what a crash can lose."""

@@ -31,6 +31,7 @@ class Session(SealedTexts):
         self.seal = seal
         self.life = life
         self.holders: set[str] = set()
+        self.banks_checked = 0
         self._names: dict[bytes, str] = {}
         self._uids: dict[str, str] = {}
         self._workflows: dict[str, str] = {}

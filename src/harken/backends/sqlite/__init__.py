@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 from harken.backends.notify import nothing
 from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.errors import opening
+from harken.backends.sqlite.event_bank import SqliteBank
 from harken.backends.sqlite.feeds import SqliteFeeds
 from harken.backends.sqlite.object_names import SqliteObjects
 from harken.backends.sqlite.records import SqliteRecords
@@ -21,7 +22,7 @@ from harken.clock import Clock, SystemClock
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, SqliteObjects, SqliteUpkeep):
+class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, SqliteObjects, SqliteBank, SqliteUpkeep):
     """A store in one file, which one process writes."""
 
     shared: ClassVar[bool] = False

@@ -73,6 +73,9 @@ class Transaction(SealedTexts):
         self._over_budget_loaded = False
         self.pruned_to: dict[str, int] = {}
         """How far the current round of pruning has come, by table."""
+        self.passed_events: dict[int, None] = {}
+        """Events behind that place which may go some time: an open run needs them, or somebody starred them."""
+        self.banks_checked_to = ""
         self.next_event = 1
         self.next_run = 1
         if not for_reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import apsw
 import msgspec
@@ -12,6 +13,7 @@ from harken.backends.run_states import READY, RUNNING, id_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
+from harken.backends.sqlite.event_bank import banked_to
 from harken.backends.sqlite.feeds import forget_older
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.object_names import forget_objects
@@ -19,7 +21,7 @@ from harken.backends.sqlite.space import shrink, space
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
 from harken.store import Erased, Space
-from harken.store.documents import WORKFLOW
+from harken.store.documents import STARRED, WORKFLOW
 
 __all__ = ["SqliteUpkeep", "release_orphans"]
 
@@ -27,6 +29,8 @@ SLICE_SECONDS = 0.005
 """How long one transaction goes on deleting, so that other writes need not wait."""
 BATCH, BATCHES = 10, 50
 """Rows of a kind between two looks at the clock, and how many batches a transaction may have."""
+PASSED = 50
+"""How many events that had to stay are looked at again in one batch."""
 LOOKED = 2_000
 """How many rows that may not go, or feeds that have nothing to forget, are passed over in one batch."""
 
@@ -50,7 +54,11 @@ AUDIT = _aged("audit", "id", "at")
 # the plus signs keep the planner from looking through all open runs instead of those of the event
 MAY_GO = """NOT EXISTS (SELECT 1 FROM runs WHERE event=events.id AND +state<6)
     AND NOT EXISTS (SELECT 1 FROM run_events g JOIN runs r ON r.seq=g.run WHERE g.event=events.id AND +r.state<6)"""
-EVENTS = _aged("events", "id", "recorded_at", MAY_GO)
+IS_STARRED = f"EXISTS (SELECT 1 FROM documents WHERE kind='{STARRED}' AND name=CAST(events.id AS TEXT))"
+IS_BANKED = "EXISTS (SELECT 1 FROM kept WHERE event=events.id)"
+EVENT = f"SELECT id, recorded_at, {MAY_GO} AND NOT {IS_STARRED}, {IS_BANKED} FROM events"
+EVENTS = f"{EVENT} WHERE id>? AND id<=? ORDER BY id LIMIT {BATCH}"
+ANY_EVENT = 2**63 - 1
 PUSHED = f"SELECT id FROM feeds WHERE pushed AND id>=? ORDER BY id LIMIT {LOOKED}"
 FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
 (SELECT feed, mid FROM memory WHERE absent AND last_seen<? ORDER BY last_seen LIMIT ?)"""
@@ -164,6 +172,7 @@ def _erase(
         unneeded = [id for id in events if tx.value(f"SELECT {MAY_GO} FROM events WHERE id=?", (id,))]
         for id in unneeded:
             tx.execute("DELETE FROM events WHERE id=?", (id,))
+            tx.execute("DELETE FROM kept WHERE event=?", (id,))
         forget_objects(tx, unneeded)
         letters = tx.execute("SELECT id, key, payload FROM buried").fetchall()
         theirs = [id for id, key, payload in letters if is_theirs(tx.text(key), tx.text(payload))]
@@ -188,11 +197,41 @@ def _delete_runs(tx: Transaction, before: int) -> int:
 
 
 def _delete_events(tx: Transaction, before: int) -> int:
-    old = _oldest(tx, EVENTS, before)
+    old = [*_passed_events(tx, before), *_next_events(tx, before)]
     for id in old:
         tx.execute("DELETE FROM events WHERE id=?", (id,))
     forget_objects(tx, old)
     return len(old)
+
+
+def _next_events(tx: Transaction, before: int) -> list[int]:
+    """Ids of the next old events that may go. Those that the bank has are passed over for good: it tells when they
+    leave it. The others that may not go are looked at again."""
+    last = banked_to(tx)
+    for _ in range(LOOKED // BATCH):
+        begin = tx.pruned_to.get("events", 0)
+        rows = tx.execute(EVENTS, (begin, ANY_EVENT if last is None else last)).fetchall()
+        old = [row for row in rows if row[1] < before]
+        if old:
+            tx.pruned_to["events"] = old[-1][0]
+        tx.passed_events.update((id, None) for id, _, may_go, banked in old if not (may_go or banked))
+        go = [id for id, _, may_go, banked in old if may_go and not banked]
+        if go or len(old) < BATCH:
+            return go
+    return []
+
+
+def _passed_events(tx: Transaction, before: int) -> list[int]:
+    """Ids of events that had to stay when they were passed, and may go now; a call looks at some of them."""
+    go = []
+    for id in list(islice(tx.passed_events, PASSED)):
+        del tx.passed_events[id]
+        row = tx.row(f"{EVENT} WHERE id=?", (id,))
+        if row is not None and row[2] and not row[3] and row[1] < before:
+            go.append(id)
+        elif row is not None and not row[3]:
+            tx.passed_events[id] = None
+    return go
 
 
 def _delete_oldest(tx: Transaction, aged: Aged, before: int) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from harken.event import Event
+from harken.event import Event, Verdict
 from harken.feed import Feed
 from harken.runs import Finished, Park, StepRecord
 from harken.store import Committed, Erased, Store
+from harken.store.documents import STARRED
 from harken.testing.store.claims import step
 from harken.testing.store.leases import rest
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
@@ -25,6 +26,11 @@ async def prune_all(store: Store, **seconds: float) -> int:
     while gone := await store.prune(**limits):
         total += gone
     return total
+
+
+async def bank_all(store: Store, keep: int) -> None:
+    while await store.bank_events(keep):
+        pass
 
 
 class UpkeepContract(StoreWorld):
@@ -76,6 +82,83 @@ class UpkeepContract(StoreWorld):
         await prune_all(given.store)
         assert sorted(run.status for run in (await given.store.runs()).items) == ["held", "ready", "waiting"]
         assert await given.subjects() == ["waiting", "ready", "held"]
+
+    async def test_the_last_events_of_each_outcome_stay(self, given: Given) -> None:
+        for n in range(5):
+            await given.settle(await given.running(f"fired{n}"))
+            verdicts = [Verdict(trigger="mail", outcome=outcome) for outcome in ("filtered", "error")]
+            entries = [given.entry(f"{one.outcome}{n}", one) for one in verdicts]
+            await given.commit(*entries, given.entry(f"nobody{n}"))
+        given.clock.advance(2 * DAY)
+        await bank_all(given.store, 2)
+        await prune_all(given.store)
+        kept = [f"{what}{n}" for n in (3, 4) for what in ("fired", "filtered", "error")]
+        assert await given.subjects() == kept
+        banked = await given.store.banked_events("mail")
+        ids = {subject: event.id for event in await given.events() if (subject := event.subject)}
+        assert {name: list(found) for name, found in banked.items()} == {
+            name: [ids[f"{name}4"], ids[f"{name}3"]] for name in ("fired", "filtered", "error")
+        }
+        assert await given.store.banked_events("other") == {}
+        assert await given.store.check() == []
+
+    async def test_what_leaves_the_bank_goes(self, given: Given, reopen: Reopen) -> None:
+        for n in range(3):
+            await given.commit(given.entry(f"old{n}", Verdict(trigger="mail", outcome="filtered")))
+        given.clock.advance(2 * DAY)
+        await bank_all(given.store, 2)
+        await prune_all(given.store)
+        assert await given.subjects() == ["old1", "old2"]
+        await given.renew()
+        await given.commit(given.entry("new", Verdict(trigger="mail", outcome="filtered")))
+        given.clock.advance(60 + DAY / 2)
+        await bank_all(given.store, 2)
+        await prune_all(given.store)
+        assert await given.subjects() == ["old2", "new"]
+        given.store = await reopen(given.store)
+        await bank_all(given.store, 0)
+        await prune_all(given.store)
+        assert await given.subjects() == ["new"]
+        assert await given.store.banked_events("mail") == {}
+
+    async def test_nothing_goes_that_the_bank_has_not_seen(self, given: Given) -> None:
+        await given.store.bank_events(5)
+        await given.commit(given.entry("s", Verdict(trigger="mail", outcome="filtered")))
+        given.clock.advance(2 * DAY)
+        await prune_all(given.store)
+        assert await given.subjects() == ["s"]
+
+    async def test_starred_events_stay_until_the_star_is_gone(self, given: Given) -> None:
+        committed = await given.commit(given.entry("a"), given.entry("b"))
+        star = str(committed.event_ids[0])
+        await given.store.put(STARRED, star, {"who": "ana"})
+        given.clock.advance(2 * DAY)
+        await prune_all(given.store)
+        assert await given.subjects() == ["a"]
+        await given.store.delete(STARRED, star)
+        await prune_all(given.store)
+        assert await given.subjects() == []
+
+    async def test_lists_of_a_trigger_that_is_gone_are_dropped(self, given: Given) -> None:
+        await given.commit(given.entry("s", Verdict(trigger="nobody", outcome="error")))
+        given.clock.advance(2 * DAY)
+        await bank_all(given.store, 5)
+        await prune_all(given.store)
+        assert await given.store.banked_events("nobody") == {}
+        assert await given.subjects() == []
+
+    async def test_an_event_that_was_erased_leaves_the_bank_in_peace(self, given: Given) -> None:
+        verdict = Verdict(trigger="mail", outcome="filtered")
+        committed = await given.commit(given.entry("a", verdict), given.entry("b", verdict))
+        given.clock.advance(2 * DAY)
+        await bank_all(given.store, 2)
+        await given.store.erase([committed.event_ids[0]], [], lambda key, payload: False)
+        await given.renew()
+        await given.commit(*(given.entry(f"new{n}", verdict) for n in range(3)))
+        given.clock.advance(61)
+        await bank_all(given.store, 2)
+        await prune_all(given.store)
+        assert await given.subjects() == ["new0", "new1", "new2"]
 
     async def test_the_memory_of_a_poll_never_goes_by_time(self, given: Given) -> None:
         await given.commit(given.entry("s", given.intent("s")))

@@ -33,11 +33,11 @@ local function forget_names(part)
 end
 
 -- Numbers rise with time, so old rows are found at the beginning. Call `delete` on up to `slice` rows from where the
--- last call stopped (the counter `progress`), until it returns 'young'; then the next call begins at the oldest row.
--- Return whether the next call goes on.
-local function sweep(progress, prefix, field, buckets, slice, delete)
+-- last call stopped (the counter `progress`), until it returns 'young'; then the next call begins at the oldest row, or
+-- with `stays` here. Return whether the next call goes on.
+local function sweep(progress, prefix, field, buckets, slice, delete, stays)
   local begin = tonumber(call('HGET', P .. 'n', progress)) or 0
-  local looked, going_on = 0, 0
+  local looked, going_on, passed = 0, 0, begin
   local existing = call('ZRANGEBYSCORE', P .. buckets, int(math.floor(begin / BUCKET)), '+inf', 'LIMIT', 0,
     BUCKETS_PER_CALL)
   for _, bucket in ipairs(existing) do
@@ -54,6 +54,7 @@ local function sweep(progress, prefix, field, buckets, slice, delete)
           looked = slice + 1
           break
         end
+        passed = number + 1
       end
     end
     if call('EXISTS', key) == 0 then
@@ -69,8 +70,44 @@ local function sweep(progress, prefix, field, buckets, slice, delete)
   if looked <= slice and #existing == BUCKETS_PER_CALL then
     going_on = (existing[BUCKETS_PER_CALL] + 1) * BUCKET
   end
-  call('HSET', P .. 'n', progress, going_on)
+  call('HSET', P .. 'n', progress, going_on == 0 and stays and int(passed) or int(going_on))
   return going_on > 0
+end
+
+-- Delete an event if nothing speaks against it. Those that the bank has are passed over for good: it tells when they
+-- leave it. Those that an open run needs or that are starred are looked at again.
+local function delete_unless_kept(event, row, key)
+  local id = int(event)
+  if call('HEXISTS', P .. 'kept', id) == 1 then
+    return false
+  end
+  if call('HEXISTS', P .. 'd:starred', id) == 0 and delete_event(event, row, key) then
+    return true
+  end
+  call('SADD', P .. 'passed', id)
+  return false
+end
+
+-- Look again at some events that had to stay when they were passed.
+local function prune_passed(before, slice)
+  local deleted = 0
+  for _, id in ipairs(call('SPOP', P .. 'passed', slice)) do
+    local event = tonumber(id)
+    local key = bucket_key(event)
+    local row = call('HGET', key, 'v' .. id)
+    if row and unpack_struct('>I8', row) >= before then
+      -- old no more, as retention is longer now; nobody would pass it again
+      call('SADD', P .. 'passed', id)
+    elseif row and delete_unless_kept(event, row, key) then
+      deleted = deleted + 1
+      if call('EXISTS', key) == 0 then
+        local bucket = math.floor(event / BUCKET)
+        call('ZREM', P .. 'eb', int(bucket))
+        forget_names(math.floor(bucket / NAMED_BUCKETS))
+      end
+    end
+  end
+  return deleted
 end
 
 -- Forget which run gathered an occurrence, once its event is deleted.
@@ -171,15 +208,18 @@ local function prune(runs_before, ticks_before, events_before, audits_before, sl
     end
     return nil
   end)
+  deleted = deleted + prune_passed(events_before, slice)
+  local bank = call('HMGET', P .. 'n', 'banked', 'bank_keep')
+  local banked = (tonumber(bank[2]) or 0) > 0 and tonumber(bank[1]) or math.huge
   local more_events = sweep('swept_event', 'e:', 'v', 'eb', slice, function(event, row, key)
-    if unpack_struct('>I8', row) >= events_before then
+    if event > banked or unpack_struct('>I8', row) >= events_before then
       return 'young'
     end
-    if delete_event(event, row, key) then
+    if delete_unless_kept(event, row, key) then
       deleted = deleted + 1
     end
     return nil
-  end)
+  end, true)
   prune_gathered(slice)
   deleted = deleted + prune_marks(slice)
   deleted = deleted + prune_ticks(ticks_before, slice)
@@ -207,6 +247,7 @@ local function erase(events, runs)
     local key = bucket_key(event)
     local row = call('HGET', key, 'v' .. int(event))
     if row and delete_event(event, row, key) then
+      call('HDEL', P .. 'kept', int(event))
       erased_events = erased_events + 1
     end
   end
