@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.servers.kafka import KafkaServer
     from tests.servers.postgres import PostgresServer
     from tests.servers.redis import RedisServer
 
-__all__ = ["durable_postgres", "durable_redis", "mock_kafka", "new_database", "postmaster"]
+__all__ = ["broker", "durable_postgres", "durable_redis", "new_database", "postmaster"]
 
 ROOMY = "-c shared_buffers=256MB -c max_wal_size=4GB"
 ABSENT = (pytest.skip.Exception, pytest.fail.Exception, AssertionError, OSError)
@@ -58,16 +57,54 @@ def durable_redis() -> Iterator[RedisServer]:
 
 
 @contextmanager
-def mock_kafka() -> Iterator[KafkaServer]:
-    """It keeps its topics in memory, and costs less than a real one."""
-    with _told("Kafka"):
-        from tests.servers.kafka import KafkaServer
-
-        server = KafkaServer().__enter__()
+def broker(system: str) -> Iterator[str]:
+    """The address of a broker with nothing in it. Kafka's is librdkafka's mock cluster, which is in memory."""
+    with _told(system):
+        server, address = _BROKERS[system]()
+        server.__enter__()
     try:
-        yield server
+        yield address(server)
     finally:
-        server.__exit__()
+        server.__exit__(None, None, None)
+
+
+def _kafka() -> tuple[Any, Callable[[Any], str]]:
+    from tests.servers.kafka import KafkaServer
+
+    return KafkaServer(), lambda server: str(server.address)
+
+
+def _nats() -> tuple[Any, Callable[[Any], str]]:
+    from tests.servers.nats import NatsServer
+
+    return NatsServer("debug: false"), lambda server: f"nats://127.0.0.1:{server.port}"
+
+
+def _rabbitmq() -> tuple[Any, Callable[[Any], str]]:
+    from tests.servers.rabbitmq import RabbitServer
+
+    return RabbitServer(), lambda server: str(server.url)
+
+
+def _sqs() -> tuple[Any, Callable[[Any], str]]:
+    from tests.servers.moto import MotoServer
+
+    return MotoServer(), lambda server: str(server.url)
+
+
+def _mqtt() -> tuple[Any, Callable[[Any], str]]:
+    from tests.servers.mosquitto import Mosquitto
+
+    return Mosquitto(), lambda server: str(server.url())
+
+
+_BROKERS: dict[str, Callable[[], tuple[Any, Callable[[Any], str]]]] = {
+    "kafka": _kafka,
+    "nats": _nats,
+    "rabbitmq": _rabbitmq,
+    "sqs": _sqs,
+    "mqtt": _mqtt,
+}
 
 
 @contextmanager

@@ -4,63 +4,85 @@ that reads the same batches and writes the same rows with bare group commit."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 
 from bench.figures import Figure, Say, at_least, middle
 from bench.measurement_sizes import Sizes
-from bench.processes import report
+from bench.processes import Child, child, report
 from bench.sample_pages import Used
-from bench.sample_stream import StreamFlow, fill
-from bench.servers import durable_redis, mock_kafka
+from bench.sample_stream import TITLES, StreamFlow, System, fill
+from bench.servers import broker, durable_redis
 
 __all__ = ["measure"]
 
 LIMIT_IS = "bare client and group commit"
 GOAL = 0.5
-System = Literal["redis", "kafka"]
-TITLES: dict[System, str] = {"redis": "Redis Streams", "kafka": "Kafka"}
+LOGS: tuple[System, ...] = ("redis", "kafka")
+"""Systems whose streams can be read again and again."""
+SERVED: tuple[System, ...] = ("sse", "websocket", "pubsub")
+"""Systems whose server is a process of ours, which makes its messages itself."""
+SLOW: dict[System, int] = {"sqs": 6, "rabbitmq": 2}
+"""So many times fewer messages, where publishing them takes longer than what is measured."""
 
 
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """Each round has processes and files of its own, and reads the same messages."""
     figures: list[Figure] = []
     for system in TITLES:
-        with _server(system) as address:
-            flow = StreamFlow(
-                system=system,
-                address=address,
-                messages=sizes.stream_messages,
-                warm=sizes.stream_messages // 6,
-                batch=sizes.stream_batch,
-            )
-            fill(flow)
-            figures += _rounds(flow, sizes, say)
+        with ExitStack() as stack:
+            address, fill_stream = _server(system, stack)
+            count = max(sizes.stream_messages // SLOW.get(system, 1), 2 * sizes.stream_batch)
+            flow = StreamFlow(system=system, address=address, messages=count, warm=count // 6, batch=sizes.stream_batch)
+            figures += _rounds(flow, fill_stream, sizes, say)
     return figures
 
 
-@contextmanager
-def _server(system: System) -> Iterator[str]:
+Fill = Callable[[StreamFlow], None]
+
+
+def _server(system: System, stack: ExitStack) -> tuple[str, Fill]:
+    """The address of a server of that system, and what publishes the messages of a flow there."""
+    if system in SERVED:
+        served = stack.enter_context(child("bench.stream_server"))
+        # the address is that of its answer
+        return _told_address(served, system), lambda flow: _tell(served, flow)
     if system == "redis":
-        with durable_redis() as redis:
-            yield redis.url()
-    else:
-        with mock_kafka() as kafka:
-            yield kafka.address
+        return stack.enter_context(durable_redis()).url(), fill
+    return stack.enter_context(broker(system)), fill
 
 
-def _rounds(flow: StreamFlow, sizes: Sizes, say: Say) -> list[Figure]:
+def _told_address(served: Child, system: System) -> str:
+    nothing = StreamFlow(system=system, address="", messages=0, warm=0, batch=0)
+    return str(_tell(served, nothing))
+
+
+def _tell(served: Child, flow: StreamFlow) -> Any:
+    served.tell(msgspec.to_builtins(flow))
+    return served.hear()
+
+
+def _rounds(flow: StreamFlow, fill_stream: Fill, sizes: Sizes, say: Say) -> list[Figure]:
     ours: list[Used] = []
     bares: list[Used] = []
+    if flow.system in LOGS:
+        fill_stream(flow)
     for number in range(sizes.rounds):
-        ours.append(_round("bench.stream_flow", flow))
-        bares.append(_round("bench.bare_stream", flow))
+        for measured, module in ((ours, "bench.stream_flow"), (bares, "bench.bare_stream")):
+            own = flow if flow.system in LOGS else _renamed(flow, f"{number}-{module[-11:-7]}")
+            if own is not flow:
+                fill_stream(own)
+            measured.append(_round(module, own))
         one, bare = _told(ours[-1], flow.messages), _told(bares[-1], flow.messages)
         say(f"{TITLES[flow.system]}, round {number + 1}: {one}; bare {bare}")
     return _figures(flow, ours, bares)
+
+
+def _renamed(flow: StreamFlow, name: str) -> StreamFlow:
+    return msgspec.structs.replace(flow, stream=f"{flow.stream}-{name}", warm_stream=f"{flow.warm_stream}-{name}")
 
 
 def _round(module: str, flow: StreamFlow) -> Used:

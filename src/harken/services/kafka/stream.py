@@ -201,7 +201,8 @@ class TopicReader:
 
     async def _batch(self, records: Sequence[ConsumerRecord[Any, Any]], drained: Mapping[TopicPartition, Any]) -> Batch:
         await self._move_on(drained)
-        sent = {record.partition: _time(record.timestamp) for record in records}
+        last = {record.partition: record.timestamp for record in records}
+        sent = {partition: _time(timestamp) for partition, timestamp in last.items()}
         self._read_to |= {partition: at for partition, at in sent.items() if at is not None}
         read = [self._event(record) for record in records]
         return Batch(

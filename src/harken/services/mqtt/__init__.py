@@ -113,11 +113,11 @@ class MqttStream:
                 deliveries.confirm(pongs)
                 messages: list[Any] = [one for one in found if not isinstance(one, Pong | Ended)]
                 if messages:
-                    marks = [_mark(message) for message in messages if message.qos]
-                    yield self._batch(messages, deliveries)
+                    marks = [_mark(message) if message.qos else "" for message in messages]
+                    yield self._batch(messages, marks, deliveries)
                     # to be asked for the next batch means that this one is stored
                     ping = connection.acknowledge([message.mid for message in messages if message.qos])
-                    deliveries.acknowledge(marks, ping)
+                    deliveries.acknowledge([mark for mark in marks if mark], ping)
                 elif not found:
                     connection.ping()
                 elif isinstance(found[-1], Pong):
@@ -140,11 +140,13 @@ class MqttStream:
         reason = f"the broker at {self._server.name} lost our session, and with it what it kept for us"
         return position, Gap(key=f"session {before.session}", reason=reason)
 
-    def _batch(self, messages: Sequence[MQTTMessage], deliveries: Deliveries) -> Batch:
+    def _batch(self, messages: Sequence[MQTTMessage], marks: Sequence[str], deliveries: Deliveries) -> Batch:
+        """`marks` are those of the messages, empty for one that is not acknowledged (QoS 0)."""
         position = deliveries.position
-        new = [one for one in messages if not (one.dup and one.qos and deliveries.is_repeat(_mark(one)))]
+        marked = zip(messages, marks, strict=True)
+        new = [one for one, mark in marked if not (one.dup and mark and deliveries.is_repeat(mark))]
         read = [self._event(one, f"{position.session}-{position.count + at}") for at, one in enumerate(new, 1)]
-        deliveries.take([_mark(one) for one in messages if one.qos], len(new))
+        deliveries.take([mark for mark in marks if mark], len(new))
         return Batch(
             events=[one for one in read if isinstance(one, Event)],
             rejected=[one for one in read if isinstance(one, Rejected)],
@@ -157,7 +159,8 @@ class MqttStream:
             topic = message.topic
         except UnicodeDecodeError:
             return self._reader.reject(f"?@{name}", body, "its topic is not UTF-8")
-        return self._reader.read(f"{topic}@{name}", body, about=topic, metadata=_metadata(topic, message))
+        metadata = _metadata(topic, message) if self._query.metadata else None
+        return self._reader.read(f"{topic}@{name}", body, about=topic, metadata=metadata)
 
 
 def _mark(message: MQTTMessage) -> str:

@@ -281,9 +281,13 @@ class NatsStream:
         about = message.metadata
         # sequences begin again in a stream that is created anew, and the time tells the two apart
         name = f"{self._query.stream}@{about.sequence.stream}-{int(about.timestamp.timestamp() * 1_000)}"
-        headers = {str(key): str(value) for key, value in (message.headers or {}).items()}
-        metadata = {"subject": message.subject, "sequence": about.sequence.stream, "headers": headers}
+        metadata = _metadata(message) if self._query.metadata else None
         return self._reader.read(name, message.data, about=message.subject, at=about.timestamp, metadata=metadata)
+
+
+def _metadata(message: Msg) -> dict[str, Any]:
+    headers = {str(key): str(value) for key, value in (message.headers or {}).items()}
+    return {"subject": message.subject, "sequence": message.metadata.sequence.stream, "headers": headers}
 
 
 def _consumer_name(feed: str) -> str:

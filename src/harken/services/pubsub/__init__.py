@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -65,6 +66,15 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     delivery_attempt: int = 0
 
 
+class Pulled(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer to a pull; without messages it may be an empty object."""
+
+    received_messages: list[Received] | None = None
+
+
+_decode_pulled = msgspec.json.Decoder(Pulled).decode
+
+
 class PubSubStream:
     silence_seconds = SERVER_WAIT_SECONDS + 30.0
 
@@ -91,12 +101,13 @@ class PubSubStream:
         while True:
             received = await self._pull()
             self._in_hand = [one.ack_id for one in received]
-            read = [self._event(one) for one in received]
+            sent = [instant(one.message.publish_time) for one in received]
+            read = [self._event(one, at) for one, at in zip(received, sent, strict=True)]
             yield Batch(
                 events=[one for one in read if isinstance(one, Event)],
                 rejected=[one for one in read if isinstance(one, Rejected)],
                 cursor=self._position(),
-                lag=_lag(received),
+                lag=_lag(sent),
             )
             self._committed += self._in_hand
             self._in_hand = []
@@ -130,10 +141,12 @@ class PubSubStream:
         if reply.status == 504:
             # nothing came within our wait
             return []
-        found = self._api.expect(reply, self._name)
+        if reply.status >= 300 or not reply.body:
+            self._api.expect(reply, self._name)
+            return []
         try:
-            return msgspec.convert(found.get("receivedMessages") or [], list[Received])
-        except msgspec.ValidationError:
+            return _decode_pulled(reply.body).received_messages or []
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise RetryLater("the server did not answer like Pub/Sub", fix="Check endpoint") from None
 
     async def _acknowledge(self) -> None:
@@ -162,26 +175,31 @@ class PubSubStream:
         )
         return Gap(key=f"not read since {cursor['hour']}", reason=reason)
 
-    def _event(self, received: Received) -> Event | Rejected:
+    def _event(self, received: Received, at: datetime | None) -> Event | Rejected:
         message = received.message
-        name, at = f"{self._name}@{message.message_id}", instant(message.publish_time)
+        name = f"{self._name}@{message.message_id}"
         try:
             body = b64decode(message.data, validate=True)
         except ValueError:
             return self._reader.reject(name, message.data.encode(), "its data is not base64", at=at)
-        metadata = {
-            "id": message.message_id,
-            "ordering_key": message.ordering_key,
-            "deliveries": received.delivery_attempt,
-            "attributes": message.attributes,
-        }
+        metadata = _metadata(received) if self._query.metadata else None
         return self._reader.read(name, body, about=message.ordering_key, at=at, metadata=metadata)
 
 
-def _lag(received: Sequence[Received]) -> Lag:
+def _metadata(received: Received) -> Mapping[str, Any]:
+    message = received.message
+    return {
+        "id": message.message_id,
+        "ordering_key": message.ordering_key,
+        "deliveries": received.delivery_attempt,
+        "attributes": message.attributes,
+    }
+
+
+def _lag(sent: Sequence[datetime | None]) -> Lag:
     """How old the oldest was of those that were just received: Pub/Sub says nothing of what waits."""
-    sent = [at for one in received if (at := instant(one.message.publish_time)) is not None]
-    return Lag(read_to=min(sent)) if sent else Lag(seconds=0.0)
+    known = [at for at in sent if at is not None]
+    return Lag(read_to=min(known)) if known else Lag(seconds=0.0)
 
 
 def _parts(ids: list[str]) -> list[list[str]]:

@@ -112,14 +112,7 @@ class RabbitStream:
 
     def _event(self, name: str, message: AbstractIncomingMessage) -> Event | Rejected:
         at = message.timestamp if isinstance(message.timestamp, datetime) else None
-        metadata = {
-            "exchange": message.exchange,
-            "routing_key": message.routing_key,
-            "headers": {str(key)[:1_000]: _plain(value) for key, value in (message.headers or {}).items()},
-            "type": message.type,
-            "correlation_id": message.correlation_id,
-            "content_type": message.content_type,
-        }
+        metadata = _metadata(message) if self._query.metadata else None
         full = f"{self._query.queue}@{name}"
         if at is not None and at.tzinfo is None:
             at = at.replace(tzinfo=UTC)
@@ -201,6 +194,17 @@ def _id(message: AbstractIncomingMessage) -> str:
     """The id that the sender gave it, unless it is too long to be one."""
     found = message.message_id or ""
     return found if len(found) <= LONGEST_ID else ""
+
+
+def _metadata(message: AbstractIncomingMessage) -> dict[str, Any]:
+    return {
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "headers": {str(key)[:1_000]: _plain(value) for key, value in (message.headers or {}).items()},
+        "type": message.type,
+        "correlation_id": message.correlation_id,
+        "content_type": message.content_type,
+    }
 
 
 def _plain(value: Any) -> Any:

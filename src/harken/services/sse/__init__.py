@@ -140,6 +140,7 @@ class _Connection:
         self._reader = reader
         self._name = name
         self._most = query.batch
+        self._wants_metadata = query.metadata
         self._parser = Parser(query.max_bytes, position.id)
         # events without an id have no name that a later connection could know
         self._own, self._unnamed = secrets.token_hex(6), 0
@@ -168,7 +169,7 @@ class _Connection:
         else:
             self._unnamed += 1
             name = f"{self._name}@{self._own}+{self._unnamed}"
-        metadata = {"event": event.name or "message", "id": event.id}
+        metadata = {"event": event.name or "message", "id": event.id} if self._wants_metadata else None
         return self._reader.read(name, event.data or b"", type=event.name, metadata=metadata)
 
 

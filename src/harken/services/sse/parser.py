@@ -12,6 +12,8 @@ import msgspec
 
 __all__ = ["Parser", "ServerEvent"]
 
+LONGEST_FIELD = 16
+"""Bytes of a line before its value: the longest name that means something has five."""
 LONGEST_RETRY = 9
 """Digits; a longer number is no time that anybody waits."""
 
@@ -60,26 +62,28 @@ class Parser:
         self._after_cr = self._after_cr or chunk.endswith(b"\r")
         *ended, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for part in ended:
-            self._keep(part)
-            event = self._end_line()
+            event = self._end_line(part)
             if event is not None:
                 found.append(event)
         self._keep(rest)
         return found
 
     def _keep(self, part: bytes) -> None:
-        room = self._limit + 16 - len(self._line)
+        room = self._limit + LONGEST_FIELD - len(self._line)
         if room > 0:
             self._line += part[:room]
 
-    def _end_line(self) -> ServerEvent | None:
-        line, self._line = bytes(self._line), bytearray()
+    def _end_line(self, line: bytes) -> ServerEvent | None:
+        if self._line or len(line) > self._limit:
+            # its beginning came with an earlier chunk, or it is too long
+            self._keep(line)
+            line, self._line = bytes(self._line), bytearray()
         if not self._begun:
             self._begun, line = True, line.removeprefix(codecs.BOM_UTF8)
         if not line:
             return self._dispatch()
         field, _, value = line.partition(b":")
-        self._take(field, value.removeprefix(b" "))
+        self._take(field, value[1:] if value.startswith(b" ") else value)
         return None
 
     def _take(self, field: bytes, value: bytes) -> None:
