@@ -103,21 +103,27 @@ _PRIVATE = ".env"
 
 @command(None, "init")
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
-def init_command(session: Session, directory: str | None) -> None:
+@click.option("--recipe", metavar="NAME", help="Begin with a recipe; harken recipes list has them.")
+def init_command(session: Session, directory: str | None, recipe: str | None) -> None:
     """Write a configuration that works without any account.
 
     The files are harken.yaml, two workflows (a schedule and a webhook), tests of both, .env with the webhook's key,
-    and .gitignore; what is there already stays as it is.
+    and .gitignore; or those of a recipe. What is there already stays as it is.
     """
     home = Path(directory).expanduser() if directory else session.directory
-    rows = [{"file": str(home / name), "written": _write(home / name, text)} for name, text in FILES.items()]
+    if recipe:
+        from harken.operate.recipes import write_recipe
+
+        rows = write_recipe(recipe, home)
+    else:
+        rows = [{"file": str(home / name), "written": _write(home / name, text)} for name, text in FILES.items()]
     if session.as_json:
         print_json(rows)
         return
     for row in rows:
         say(f"{row['file']}  {'written' if row['written'] else 'is there already: left as it is'}")
     where = "" if home == Path() else f" --config {home}"
-    say(f"Now: harken{where} start")
+    say(f"Now: harken{where} test" if recipe else f"Now: harken{where} start")
 
 
 def _open_private(path: str, flags: int) -> int:

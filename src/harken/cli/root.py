@@ -55,6 +55,7 @@ INTERRUPTED = 130
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Begin": {
         "init": ("harken.cli.init", "Write a configuration that works without any account."),
+        "recipes": ("harken.cli.recipes", "See the recipes: configurations to begin from."),
         "demo": ("harken.cli.start", "Watch Harken at work on this machine, without an account."),
         "start": ("harken.cli.start", "Run the controller until it is stopped."),
         "stop": ("harken.cli.start", "Ask the controller to stop, and wait until it has."),
