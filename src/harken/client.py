@@ -94,6 +94,10 @@ class Client:
     def resume(self, name: str) -> shapes.Trigger:
         return cast("shapes.Trigger", self.call("triggers.resume", {"name": name}))
 
+    def seek(self, name: str, to: str, *, token: str = "") -> shapes.Seek:
+        """What moving the trigger to a time would do; with the token of that answer, do exactly that."""
+        return cast("shapes.Seek", self.call("triggers.seek", {"name": name, "to": to, "token": token}))
+
     def explain(self, name: str, key: str = "") -> shapes.Explanation:
         return cast("shapes.Explanation", self.call("triggers.explain", {"name": name, "key": key}))
 

@@ -69,3 +69,13 @@ async def test_the_bank_shows_the_last_of_each_outcome_and_stars(desk: Desk) -> 
     assert out.endswith("errors: none\n")
     assert [row["id"] for row in (await desk.json("triggers", "bank", "oncall"))["filtered"]] == [2]
     assert (await desk.types("events", "unstar", "2"))[1] == "event 2 is not starred any more\n"
+
+
+async def test_a_seek_is_shown_and_then_done_by_its_token(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    code, out, _ = await desk.types("triggers", "seek", "oncall", "30m")
+    assert code == 0
+    assert "Nothing was changed. To do it: harken triggers seek oncall " in out
+    done = out.rstrip().rpartition("harken ")[2].split()
+    code, out, _ = await desk.types(*done)
+    assert (code, out.startswith("oncall reads again what happened since ")) == (0, True)

@@ -68,6 +68,7 @@ class FakeEngine:
         self.in_hand: dict[tuple[str, str], datetime] = {}
         self.waits = 0
         self.beats = 1
+        self.shown_since: tuple[Shown, ...] = ()
 
     async def reload(self) -> Mapping[str, Any]:
         return {"add": ["workflow:new"], "replace": [], "remove": [], "keep": [], "refused": []}
@@ -79,7 +80,9 @@ class FakeEngine:
         self.ticked.append(feed)
         return {"result": "events", "seen": 2, "new": 1}
 
-    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
+    async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
+        if since_start:
+            return Preview(trigger=trigger, feed=POLLED.name, since=None, shown=self.shown_since)
         shown = (
             Shown(key="INC-1", subject="INC-1", type="json.item", outcome="fired", title="Disk full"),
             Shown(key="INC-2", subject="INC-2", type="json.item", outcome="filtered", reason="urgency is low"),

@@ -34,6 +34,7 @@ __all__ = [
     "Rerun",
     "Run",
     "RunDetail",
+    "Seek",
     "Service",
     "ServiceDetail",
     "Span",
@@ -262,6 +263,23 @@ class TriggerDetail(Trigger, total=False):
     ticks: list[dict[str, Any]]
     row: TriggerRow | None
     revision: str
+
+
+class Seek(TypedDict, total=False):
+    """What moving a trigger does; with `done` it is done. `token` does exactly this, unless something changes."""
+
+    trigger: str
+    to: Time
+    direction: Literal["back", "forward"]
+    done: bool
+    token: str
+    read_again: int
+    would_fire: int
+    known: int
+    outcomes: dict[str, int]
+    sentence: str
+    items: list[dict[str, Any]]
+    notes: list[str]
 
 
 class Feed(TypedDict):
@@ -509,6 +527,7 @@ ANSWERS: Mapping[str, Any] = {
     "triggers.pause": Trigger,
     "triggers.resume": Trigger,
     "triggers.reset": Trigger,
+    "triggers.seek": Seek,
     "feeds.list": Feed,
     "feeds.show": FeedDetail,
     "events.list": Event,

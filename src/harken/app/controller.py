@@ -232,8 +232,8 @@ class Controller:
         await notify_replicas(self._store)
         return dict(msgspec.to_builtins(TickReport(feed=feed, result="asked", error="another replica reads it now")))
 
-    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        lines = await load_start_lines(self._store)
+    async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
+        lines = {} if since_start else await load_start_lines(self._store)
         return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, lines)
 
     def status(self) -> Mapping[str, Any]:

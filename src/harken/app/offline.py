@@ -66,8 +66,8 @@ class Offline:
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
-    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        lines = {} if self._temporary else await load_start_lines(self._store)
+    async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
+        lines = {} if self._temporary or since_start else await load_start_lines(self._store)
         return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, lines)
 
     def status(self) -> Mapping[str, Any]:

@@ -64,6 +64,13 @@ BANKED: tuple[Column, ...] = (
     ("verdict", lambda row: ", ".join(one["outcome"] for one in row["verdicts"])),
     ("why", lambda row: row["star"]["note"] if "star" in row else ", ".join(one["reason"] for one in row["verdicts"])),
 )
+SOUGHT: tuple[Column, ...] = (
+    ("at", "occurred_at"),
+    ("key", "key"),
+    ("title", "title"),
+    ("would be", "outcome"),
+    ("why", "reason"),
+)
 REFUSED: tuple[Column, ...] = (("at", "at"), ("sender", "sender"), ("reason", "reason"), ("message", "message"))
 TICKS: tuple[Column, ...] = (
     ("from", "started_at"),
@@ -266,6 +273,26 @@ def _print_row(session: Session, row: dict[str, Any], done: str) -> None:
         return
     state = "" if row["enabled"] else ", and not enabled"
     say(f"{row['name']} is {done}{state} ({row['id']}, version {row['revision']})")
+
+
+@command(triggers_command, "seek")
+@click.argument("name")
+@click.argument("to", metavar="TIME")
+@click.option("--yes", "token", metavar="TOKEN", help="Do what the preview with this token showed.")
+def seek_trigger(session: Session, name: str, to: str, token: str | None) -> None:
+    """Show what moving a trigger to another time would do: 2h, or 2026-03-01T10:00:00Z. Then do it with --yes."""
+    answer = session.call("triggers.seek", name=name, to=to, token=token)
+    if session.as_json:
+        print_json(answer)
+    elif answer["done"]:
+        way = "reads again what happened since" if answer["direction"] == "back" else "counts what happens from"
+        say(f"{name} {way} {clock(answer['to'])}")
+    else:
+        if answer["items"]:
+            table(answer["items"], SOUGHT)
+        for line in (answer["sentence"], *answer["notes"]):
+            say(line)
+        say(f"Nothing was changed. To do it: harken triggers seek {name} {answer['to']} --yes {answer['token']}")
 
 
 @command(triggers_command, "release")

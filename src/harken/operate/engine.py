@@ -73,8 +73,8 @@ class Engine(Protocol):
         The runs of the trigger `by_hand` do not wait for its quiet hours."""
         ...
 
-    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        """Read the API and match, but write nothing."""
+    async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
+        """Read the API and match, but write nothing. With `since_start` as if the trigger began with that span."""
         ...
 
     def status(self) -> Mapping[str, Any]:

@@ -48,6 +48,7 @@ from harken.operate.principal import OPERATOR, Principal
 from harken.operate.replay import replay_range
 from harken.operate.rerun import rerun
 from harken.operate.rows import Plain
+from harken.operate.seek import seek
 from harken.store import Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings
@@ -124,6 +125,7 @@ CHANGES: Mapping[str, Operation] = {
     "triggers.pause": triggers.pause,
     "triggers.resume": triggers.resume,
     "triggers.reset": triggers.reset,
+    "triggers.seek": seek,
     "triggers.release": triggers.release,
     "triggers.drop": triggers.drop,
     "pollers.reload": pollers.reload,
@@ -164,7 +166,7 @@ OPERATIONS: Mapping[str, Operation] = {**READS, **CHANGES}
 
 LARGEST = 2**63 - 1
 
-AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target", "role", "owner")
+AUDITED = ("reason", "to", "token", "cursor", "latest", "approved", "trigger", "target", "role", "owner")
 """What of a change the audit log keeps; inputs and comments may hold anything."""
 
 

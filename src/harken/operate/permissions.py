@@ -77,6 +77,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "triggers.pause": _does("trigger", "name"),
     "triggers.resume": _does("trigger", "name"),
     "triggers.reset": _does("trigger", "name"),
+    "triggers.seek": _does("trigger", "name"),
     "triggers.release": _does("trigger", "name"),
     "triggers.drop": _does("trigger", "name"),
     "pollers.list": _sees("job"),

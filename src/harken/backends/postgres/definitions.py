@@ -66,6 +66,9 @@ class PostgresDefinitions(DatabaseUser):
     async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
         return await self._database.write(_move_start_lines, lines)
 
+    async def seek(self, trigger: str, start_line: datetime, *, revision: int, back: bool) -> TriggerState | None:
+        return await self._database.write(_seek, trigger, start_line, revision, back)
+
     async def wake(self, feed: str) -> FeedState:
         return await self._database.write(_wake, feed)
 
@@ -448,6 +451,19 @@ async def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> l
         await tx.do("UPDATE trigger_feeds SET backfilling=true WHERE trigger=$1", id)
         moved.append(MovedStart(trigger=name, feed=feed, was=moment(start), start_line=moment(line)))
     return moved
+
+
+async def _seek(tx: Transaction, trigger: str, start_line: datetime, revision: int, back: bool) -> TriggerState | None:
+    found, line = await tx.trigger_by_name(trigger), micros(start_line)
+    if await tx.value("SELECT revision FROM feeds WHERE name=$1 FOR UPDATE", found.feed) != revision:
+        return None
+    await tx.do("UPDATE triggers SET start_line=$1 WHERE id=$2", line, found.id)
+    if back:
+        looks = "UPDATE triggers SET reads_from=least(reads_from, $1), backfilling=true WHERE id=$2"
+        await tx.do(looks, line, found.id)
+        await tx.do("UPDATE feeds SET cursor=NULL, next_due=$1 WHERE name=$2", tx.now, found.feed)
+    await _raise_revision(tx, found.feed)
+    return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
 async def _wake(tx: Transaction, feed: str) -> FeedState:

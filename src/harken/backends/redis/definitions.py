@@ -118,6 +118,15 @@ class RedisDefinitions(UsesSession):
             for trigger, feed, was, line in moved
         ]
 
+    async def seek(self, trigger: str, start_line: datetime, *, revision: int, back: bool) -> TriggerState | None:
+        session = await self._ready()
+        instructions = (trigger, micros(start_line), revision, back)
+        uid = (await session.connection.write("definitions.seek", session.arguments(), instructions)).decode()
+        if not uid:
+            return None
+        row, spent = await session.hashes([f"tr:{uid}", f"sp:{uid}"])
+        return _trigger_state(session, uid, row, spent, await session.now())
+
     async def wake(self, feed: str) -> FeedState:
         session = await self._ready()
         await session.connection.write("definitions.wake", session.arguments(), (feed,))

@@ -169,6 +169,30 @@ class MemoryContract(StoreWorld):
         state = await given.feed()
         assert (state.cursor, state.memory) == (None, 1)
 
+    async def test_a_seek_back_keeps_memory_and_has_the_feed_read_from_there(self, given: Given) -> None:
+        await given.commit(given.entry("s", given.intent("s")), cursor={"at": 5})
+        before = await given.feed()
+        line = given.now(-3600)
+        assert await given.store.seek("mail", line, revision=before.revision + 1, back=True) is None
+        assert (await given.feed()).cursor == {"at": 5}
+        given.clock.advance(60)
+        moved = await given.store.seek("mail", line, revision=before.revision, back=True)
+        assert moved is not None
+        assert (moved.start_line, moved.reads_from, moved.backfilling, moved.epoch) == (line, line, True, 1)
+        after = await given.feed()
+        assert (after.cursor, after.next_due, after.revision) == (None, given.now(), before.revision + 1)
+        assert "s" in await given.store.recall("inbox", ["s"])
+        assert await given.store.check() == []
+
+    async def test_a_seek_forward_moves_the_start_line_alone(self, given: Given) -> None:
+        await given.commit(given.entry("s", given.intent("s")), cursor={"at": 5})
+        before = await given.feed()
+        given.clock.advance(60)
+        moved = await given.store.seek("mail", given.now(), revision=before.revision, back=False)
+        assert moved is not None
+        assert (moved.start_line, moved.backfilling) == (given.now(), False)
+        assert ((await given.feed()).cursor, moved.reads_from) == ({"at": 5}, given.trigger().reads_from)
+
     async def test_after_a_reset_an_occurrence_fires_again_for_that_trigger_only(self, given: Given) -> None:
         await given.open(definitions(feeds=(feed("inbox", identity="once"), INTERNAL_FEED)))
         await given.refresh()

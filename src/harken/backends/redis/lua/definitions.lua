@@ -333,6 +333,29 @@ local function move_start_lines(lines, future)
   return moved
 end
 
+-- verb: seek
+-- Move the start line of a trigger; with `back` its feed is read again from there. Return its uid, or '' if its feed has
+-- another revision.
+local function seek(trigger, line, revision, back)
+  local uid = uid_of(trigger)
+  if not uid then
+    return { '!', 'trigger', trigger }
+  end
+  local key, feed = P .. 'tr:' .. uid, P .. 'f:' .. trigger_of(uid).feed
+  if tonumber(call('HGET', feed, 'revision')) ~= revision then
+    return ''
+  end
+  call('HSET', key, 'start', int(line))
+  if back then
+    local reads = tonumber(call('HGET', key, 'reads')) or line
+    call('HSET', key, 'reads', int(math.min(reads, line)), 'backfilling', '1')
+    call('HDEL', feed, 'cursor')
+    call('HSET', feed, 'due', now)
+  end
+  call('HINCRBY', feed, 'revision', 1)
+  return uid
+end
+
 -- verb: wake
 -- Make a feed due now.
 local function wake(feed)
