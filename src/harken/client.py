@@ -79,6 +79,9 @@ class Client:
     def me(self) -> shapes.Me:
         return cast("shapes.Me", self.call("me"))
 
+    def activity(self, since: str = "30m") -> shapes.Activity:
+        return cast("shapes.Activity", self.call("activity", {"since": since}))
+
     def status(self) -> shapes.Status:
         return cast("shapes.Status", self.call("status"))
 

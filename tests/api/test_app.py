@@ -124,6 +124,22 @@ async def test_the_tail_of_runs_goes_on_after_a_position(served: Served) -> None
     assert b": still here" in reply.body
 
 
+async def test_events_and_runs_come_in_one_stream_which_goes_on_at_its_position(served: Served) -> None:
+    await served.office.shows(served.office.incident("INC-1"), served.office.incident("INC-2"))
+    reply = await served.send("GET", "/api/live?after=0-0")
+    frames = [frame for frame in reply.body.decode().split("\n\n") if frame.startswith("id: ")]
+    kinds = [frame.split("\n")[1] for frame in frames]
+    events = [json.loads(frame.split("data: ")[1]) for frame in frames if "\nevent: event\n" in frame]
+    last = frames[-1].split("\n")[0].removeprefix("id: ")
+    again = await served.send("GET", "/api/live", headers={"Last-Event-ID": f"{last.split('-')[0]}-{10**17}"})
+
+    assert (frames[0], set(kinds[1:])) == ("id: 0-0\nevent: position\ndata: {}", {"event: event", "event: run"})
+    assert [event["key"] for event in events] == ["INC-1", "INC-2"]
+    assert all("data" not in event for event in events), "pages ask for the one that somebody looks at"
+    assert "event: event" not in again.body.decode() and "event: run" not in again.body.decode()
+    assert (await served.send("GET", "/api/live?after=7")).status == 400
+
+
 async def test_a_service_shows_what_its_settings_take(served: Served) -> None:
     shown = await served.call("services.show", kind="rss")
     listed = [row["kind"] for row in (await served.call("services.list"))["items"]]

@@ -139,7 +139,7 @@ async def test_a_version_that_is_none_is_refused(served: Served, route: Route, v
     assert is_refusal(await exchange(served, route, sent, b"" if route.in_query else b"{}", [("If-Match", value)]))
 
 
-@pytest.mark.parametrize("path", ["/api/events/tail", "/api/runs/tail"])
+@pytest.mark.parametrize("path", ["/api/events/tail", "/api/runs/tail", "/api/live"])
 @pytest.mark.parametrize("value", ["1e400", "-1", "9" * 30, "a%00b", "%ED%A0%80", "1&after=2"])
 async def test_a_tail_begins_at_a_position_and_nowhere_else(served: Served, path: str, value: str) -> None:
     assert refused(await served.send("GET", f"{path}?after={value}"))

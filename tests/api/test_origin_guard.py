@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from harken.api.origin_guard import hosts_of
+from harken.api.origin_guard import Guard, hosts_of
 from tests.api.server import JSON, Served
 
 PAUSE = "/api/triggers/oncall/pause"
@@ -44,6 +45,25 @@ async def test_our_own_origin_is_answered(served: Served) -> None:
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_a_fetch_from_another_site_is_refused_although_it_hides_its_origin(served: Served, site: str) -> None:
     assert (await served.send("GET", "/api/status", headers={"Sec-Fetch-Site": site})).status == 403
+
+
+async def test_a_link_elsewhere_opens_a_page_and_nothing_that_has_data() -> None:
+    link = [(b"host", b"ours:1"), (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]
+    opened = [*link, (b"sec-fetch-dest", b"document")]
+    asked = {"/triggers/x": opened, "/": opened, "/api/status": opened, "/metrics": opened, "/framed": link}
+    reached = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["path"])
+
+    async def send(message: Any) -> None: ...
+
+    for path, headers in asked.items():
+        scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
+        await Guard(app, ["ours:1"], opens_pages=True)(scope, None, send)  # type: ignore[arg-type]
+        await Guard(app, ["ours:1"])(scope, None, send)  # type: ignore[arg-type]
+
+    assert reached == ["/triggers/x", "/"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])

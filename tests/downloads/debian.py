@@ -28,6 +28,7 @@ PROGRAMS = {
     "libfaketime": "usr/lib/*/faketime/libfaketimeMT.so.1",
     "libnss-wrapper": "usr/lib/*/libnss_wrapper.so",
     "prometheus": "usr/bin/promtool",
+    "chromium": "usr/lib/chromium/chromium",
 }
 LOCK_SECONDS = 300
 INSTALLED = ("dovecot-imapd",)

@@ -19,11 +19,15 @@ PROGRAMS = {
     "emulate": ("0.12.2", "emulate"),
 }
 
-RECORDINGS = {"@octokit/webhooks-examples": ("7.6.1", "webhooks-examples")}
+RECORDINGS = {
+    "@octokit/webhooks-examples": ("7.6.1", "webhooks-examples"),
+    # a script that is run in pages
+    "axe-core": ("4.14.0", "axe-core"),
+}
 
 
 def recordings(package: str) -> Path:
-    """The directory of a package that has no program, but recorded messages."""
+    """The directory of a package that has no program of its own."""
     version, name = RECORDINGS[package]
     return find(f"node/{name}-{version}") / "node_modules" / package
 

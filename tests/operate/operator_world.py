@@ -21,6 +21,7 @@ from harken.feed import Digest, Feed, Trigger
 from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
+from harken.operate.activity import Buckets
 from harken.operate.engine import Preview, Shown
 from harken.operate.operator import Operator
 from harken.rate_limit import Level
@@ -68,6 +69,7 @@ class FakeEngine:
         self.in_hand: dict[tuple[str, str], datetime] = {}
         self.waits = 0
         self.beats = 1
+        self.activity: Buckets = {}
         self.shown_since: tuple[Shown, ...] = ()
 
     async def reload(self) -> Mapping[str, Any]:
@@ -112,6 +114,9 @@ class FakeEngine:
 
     def refused_count(self, path: str) -> int:
         return self.refusals.count(path)
+
+    def unsaved_activity(self) -> Buckets:
+        return self.activity
 
     def budgets(self) -> Mapping[str, Level]:
         return self.levels

@@ -240,6 +240,7 @@ async def test_status_counts_and_names_what_needs_a_look(office: Office) -> None
     assert answer["running"]
     assert answer["triggers"] == {"healthy": 1, "degraded": 2}
     assert answer["attention"][0]["name"] == "digest"
+    assert answer["attention"][0]["fixes"] == ["triggers.run"]
 
 
 async def test_changes_stand_in_the_audit_log_without_inputs(office: Office) -> None:

@@ -26,6 +26,7 @@ from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate.idempotency import Answer
+from harken.operate.live import Position
 from harken.operate.operator import Operator
 from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL
 
@@ -35,6 +36,8 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_KEY = 255
+
+HEARTBEAT = b": still here\n\n"
 
 WAIT_SECONDS = 5.0
 """When those who ask while the store is waited for should ask again."""
@@ -47,18 +50,18 @@ def build(
     metrics: Callable[[], Awaitable[bytes]] | None,
     health: Callable[[], Mapping[str, Any]],
     mcp: ASGIApp | None = None,
-    home: ASGIApp | None = None,
+    pages: Callable[[ASGIApp], ASGIApp] | None = None,
     requests_per_minute: int = 0,
     local_token: str = "",
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
-    Without `metrics` there is no such page; `mcp` is the MCP endpoint and `home` the page at /, behind the same guard.
+    Without `metrics` there is no such page; `mcp` is the MCP endpoint, behind the same guard. `pages` puts the web UI
+    around the rest: its files are the same for everybody, so whoever opens the address gets them, and signs in there.
     A caller may ask `requests_per_minute` under /api, or without limit if that is 0.
     With `local_token` nobody is the operator without it, and everybody needs a token.
     """
     routes = [
-        *([Routed("/", home, methods=["GET"])] if home else []),
         Routed("/health", _health(health), methods=["GET"]),
         Routed("/health/ready", _ready(health), methods=["GET"]),
         Routed("/api/openapi.json", _openapi, methods=["GET"]),
@@ -66,11 +69,13 @@ def build(
         *session_routes(operator),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
         Routed("/api/runs/tail", _tail_runs(operator), methods=["GET"]),
+        Routed("/api/live", _live(operator), methods=["GET"]),
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *_operations(operator),
     ]
     known = Authentication(_starlette(routes), operator, local_token)
-    return RequestIds(Guard(RequestRate(known, requests_per_minute, time.monotonic), hosts))
+    api: ASGIApp = RequestRate(known, requests_per_minute, time.monotonic)
+    return RequestIds(Guard(pages(api) if pages else api, hosts, opens_pages=pages is not None))
 
 
 def _operations(operator: Operator) -> list[Routed]:
@@ -236,15 +241,32 @@ def _tail_runs(operator: Operator) -> Endpoint:
     return endpoint
 
 
+def _live(operator: Operator) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        given, caller = _after(request), operator_of(operator, request)
+        caller.require(TAIL)
+        caller.require(RUNS_TAIL)
+        after = await caller.position() if given is None else Position.parse(given)
+        return _event_stream(_live_frames(caller, after))
+
+    return endpoint
+
+
+async def _live_frames(operator: Operator, after: Position) -> AsyncIterator[bytes]:
+    # with the position at once, so that who loses the connection before the first event misses none
+    yield b"id: %b\nevent: position\ndata: {}\n\n" % str(after).encode()
+    async for moved in operator.live(after):
+        if moved.row is None:
+            yield HEARTBEAT
+            continue
+        # a list has no payloads either: pages ask for the one that somebody looks at
+        row = {name: value for name, value in moved.row.items() if name != "data"}
+        yield operator.discreet(_frame(row, moved.kind, str(moved.position)))
+
+
 def _position(request: Request) -> int | None:
     """Where a tail goes on: what the caller had last."""
-    refuse_odd_address(request)
-    for name in request.query_params:
-        if name != "after":
-            raise Malformed(f"a tail has no parameter {name}", fix="There is: after")
-    if len(request.query_params.multi_items()) > 1:
-        raise Malformed("after is given twice", fix="Give it once")
-    after = request.headers.get("last-event-id") or request.query_params.get("after")
+    after = _after(request)
     if after is None:
         return None
     if not (after.isascii() and after.isdecimal() and len(after) < 19):
@@ -252,18 +274,32 @@ def _position(request: Request) -> int | None:
     return int(after)
 
 
+def _after(request: Request) -> str | None:
+    refuse_odd_address(request)
+    for name in request.query_params:
+        if name != "after":
+            raise Malformed(f"a tail has no parameter {name}", fix="There is: after")
+    if len(request.query_params.multi_items()) > 1:
+        raise Malformed("after is given twice", fix="Give it once")
+    return request.headers.get("last-event-id") or request.query_params.get("after")
+
+
 def _stream(operator: Operator, rows: AsyncIterator[Any], kind: str, id: str) -> Response:
     async def frames() -> AsyncIterator[bytes]:
         # a first comment line, so that a client knows at once that it is connected
         yield b": harken\n\n"
         async for row in rows:
-            yield b": still here\n\n" if row is None else operator.discreet(_frame(row, kind, id))
+            yield HEARTBEAT if row is None else operator.discreet(_frame(row, kind, str(row[id])))
 
-    return StreamingResponse(frames(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    return _event_stream(frames())
+
+
+def _event_stream(frames: AsyncIterator[bytes]) -> Response:
+    return StreamingResponse(frames, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
 def _frame(row: Mapping[str, Any], kind: str, id: str) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (row[id], kind.encode(), msgspec.json.encode(row))
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (id.encode(), kind.encode(), msgspec.json.encode(row))
 
 
 def _json(value: Any, status: int = 200) -> Response:

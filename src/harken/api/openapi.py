@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -344,36 +344,45 @@ def _problem(text: str) -> Schema:
     return {"description": text, "content": {"application/problem+json": {"schema": schema}}}
 
 
+NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+DIGITS: Schema = {"type": "string", "pattern": "^[0-9]+$"}
+POSITION: Schema = {"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,18}$"}
+
+
 def _tails() -> Mapping[str, Schema]:
     """The streams of server-sent events, which are no operations of the table: they do not end."""
+    events, runs = _frame(DIGITS, ["event"]), _frame(DIGITS, ["run"])
+    both = _frame(POSITION, ["position", "event", "run"])
+    after = "in Last-Event-ID or `after`."
     return {
-        "/api/events/tail": _tail("events", "Events as they are committed, after the id in Last-Event-ID or `after`."),
-        "/api/runs/tail": _tail("runs", "Runs as they move, after the position in Last-Event-ID or `after`."),
+        "/api/events/tail": _tail("events", f"Events as they are committed, after the id {after}", events),
+        "/api/runs/tail": _tail("runs", f"Runs as they move, after the position {after}", runs),
+        "/api/live": _tail("live", f"Events and runs in one stream, after the id {after}", both, POSITION),
     }
 
 
-def _frame(noun: str) -> Schema:
+def _frame(id: Schema, events: Sequence[str]) -> Schema:
     """One event of a stream, as those who read server-sent events take it apart."""
     return {
         "type": "object",
         "required": ["id", "event", "data"],
         "properties": {
-            "id": {"type": "string", "pattern": "^[0-9]+$"},
-            "event": {"const": noun.removesuffix("s")},
+            "id": id,
+            "event": {"enum": list(events)},
             "data": {"type": "string", "contentMediaType": "application/json"},
         },
     }
 
 
-def _tail(noun: str, summary: str) -> Schema:
-    after = {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}}
+def _tail(noun: str, summary: str, frame: Schema, position: Schema = NUMBER) -> Schema:
+    after = {"name": "after", "in": "query", "schema": position}
     return {
         "operationId": f"{noun}.tail",
         "tags": [noun],
         "summary": summary,
         "parameters": [after],
         "responses": {
-            "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": _frame(noun)}}},
+            "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": frame}}},
             **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in TAIL_PROBLEMS},
         },
     }

@@ -10,10 +10,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from harken.api import errors
 from harken.api.errors import problem
 
-__all__ = ["Guard", "hosts_of"]
+__all__ = ["DATA", "Guard", "hosts_of"]
 
 OURS = frozenset({b"same-origin", b"none"})
 _BROWSERS = frozenset({b"origin", b"referer", b"cookie", b"content-type", b"x-forwarded-for", b"forwarded"})
+DATA = ("/api", "/admin", "/health", "/mcp", "/metrics", "/webhooks")
+"""Everything below these paths is no page."""
 _ONCE = frozenset({b"origin", b"sec-fetch-site", b"content-type"})
 
 
@@ -27,8 +29,9 @@ def hosts_of(host: str, port: int, extra: Iterable[str] = ()) -> frozenset[str]:
 class Guard:
     """Refuses other hosts (DNS rebinding), other origins, and changes that a plain form could send."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str], *, opens_pages: bool = False) -> None:
         self._app = app
+        self._opens_pages = opens_pages
         self._hosts = frozenset(host.lower().encode() for host in hosts)
         schemes = (b"http://", b"https://")
         self._origins = frozenset(scheme + host for host in self._hosts for scheme in schemes)
@@ -51,6 +54,8 @@ class Guard:
             headers[name] = value
         if headers.get(b"host", b"").lower() not in self._hosts:
             return 421, "this server does not answer for that host", "Use the address that `harken status` shows"
+        if self._opens_pages and _follows_link(scope, headers):
+            return None
         return self._foreign(headers) or _simple(scope, headers)
 
     def _foreign(self, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
@@ -59,6 +64,18 @@ class Guard:
         if elsewhere or headers.get(b"sec-fetch-site", b"none") not in OURS:
             return 403, "requests from other web pages are refused", "Call the API from a program, not from a page"
         return None
+
+
+def _follows_link(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether somebody opens one of our pages from elsewhere, as from a chat: it is a file without any data, and what
+    it then asks for it asks as our page. What answers with data is not opened that way."""
+    path = scope["path"]
+    return (
+        scope["method"] == "GET"
+        and headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest") == b"document"
+        and not any(path == prefix or path.startswith(f"{prefix}/") for prefix in DATA)
+    )
 
 
 def _simple(scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:

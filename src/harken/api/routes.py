@@ -104,6 +104,7 @@ _POLLER = "/admin/pollers/{id}"
 _TABLE = (
     _get("me", "/api/me"),
     _get("status", "/api/status"),
+    _get("activity", "/api/activity", since="since"),
     _get("doctor", "/api/doctor"),
     _get("diff", "/api/diff"),
     _post("reload", "/api/reload"),

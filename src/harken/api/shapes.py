@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 __all__ = [
     "ANSWERS",
+    "Activity",
     "AuditEntry",
     "BankedEvent",
     "Check",
@@ -390,6 +391,17 @@ class Me(TypedDict):
     operations: list[str]
 
 
+class Activity(TypedDict):
+    """Columns of equal length: when each bucket began, and what was counted in it."""
+
+    bucket_seconds: int
+    at: list[Time]
+    events: list[int]
+    done: list[int]
+    failed: list[int]
+    total: dict[str, int]
+
+
 class Status(TypedDict, total=False):
     running: bool
     version: str
@@ -520,6 +532,7 @@ class Exported(TypedDict):
 ANSWERS: Mapping[str, Any] = {
     "me": Me,
     "status": Status,
+    "activity": Activity,
     "doctor": Doctor,
     "triggers.list": Trigger,
     "triggers.show": TriggerDetail,

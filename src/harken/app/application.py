@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
     from harken.app.otlp import SpanExporter
     from harken.app.run_lines import RunLines
-    from harken.app.server import App as Asgi
     from harken.app.server import Listener
     from harken.app.store_wait import StoreWait
     from harken.app.telemetry import Telemetry
@@ -94,7 +93,6 @@ class App:
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
         self._on_wait: Callable[[str], None] = lambda line: None
-        self._home: Asgi | None = None
         self._local_token = ""
         self.ended = asyncio.Event()
 
@@ -112,12 +110,12 @@ class App:
         loaded: Loaded | None = None,
         timings: Timings = Timings(),
         new_store: bool = False,
-        home: Asgi | None = None,
+        notice: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[App]:
         """Start everything, and stop it in order at the end. Raises Misconfigured when it cannot start.
 
         A store on a server that does not answer yet is waited for; `say` gets the reason. `new_store`: begin with an
-        empty file where an earlier store is gone. `home` answers a browser that opens the address.
+        empty file where an earlier store is gone. `notice` is told by the first page: title, text and commands.
         """
         clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
@@ -141,7 +139,8 @@ class App:
                     opened, clock, waiting.note, lambda: refuse_without_tokens(opened.store, clock, waiting.host)
                 )
             app = cls(loaded, opened, clock, role, timings)
-            app.say, app._home, app._local_token = say, home, local_token
+            app.say, app._local_token = say, local_token
+            app.controller.notice = notice or {}
             stack.push_async_callback(app.stop)
             await app._start(waiting)
             yield app
@@ -297,6 +296,7 @@ class App:
                 self._clock,
                 housekeeping_lease,
                 self.intake.webhooks.refusals,
+                self.controller.activity,
                 self._timings.housekeeping_round,
             ),
             "upkeep",
@@ -345,8 +345,10 @@ class App:
 
     async def _listen(self, waiting: StoreWait) -> None:
         from harken.api.app import build
+        from harken.api.origin_guard import DATA
         from harken.app.server import not_found
         from harken.mcp.http import McpEndpoint
+        from harken.ui import Pages
 
         self.url = self.controller.url = waiting.url
         self.controller.connections = waiting.connections
@@ -360,7 +362,7 @@ class App:
             metrics=metrics,
             health=health,
             mcp=mcp,
-            home=self._home,
+            pages=lambda app: Pages(app, DATA),
             requests_per_minute=self.loaded.settings.server.requests_per_minute,
             local_token=self._local_token,
         )
@@ -404,6 +406,7 @@ class App:
             await self.factory.save_rate_limits(self.store)
             await self.factory.tickets.save_deliveries()
             await audit_unverified(self.intake.webhooks.refusals, self.store, ending=True)
+            await self.controller.activity.save(ending=True)
         await self.factory.close()
         if self._exporter is not None:
             await self._exporter.close()

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from harken import __version__
+from harken.app.activity import ActivityLog
 from harken.app.dry_run import preview
 from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
@@ -30,6 +31,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.live import Late, TickReport
 from harken.ingest.refusals import Refusal
 from harken.match import Read
+from harken.operate.activity import Buckets
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
@@ -74,8 +76,11 @@ class Controller:
         self._compared: Any = None
         self._files = factory.loaded
         self.rows = TriggerRows(store)
+        self.activity = ActivityLog(store, clock, self._activity_totals)
         self.url = ""
         self.connections: Connections | None = None
+        # what a page tells whoever opens it: {title, text, commands}
+        self.notice: Mapping[str, Any] = {}
         self.tickets: TicketWork | None = None
         self.on_change: Callable[[], None] = lambda: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
@@ -261,7 +266,12 @@ class Controller:
             "runs_failed": worker.failed,
             "runs_dead": worker.dead,
             "runs_in_flight": worker.in_flight,
+            **({"notice": dict(self.notice)} if self.notice else {}),
         }
+
+    def _activity_totals(self) -> tuple[int, ...]:
+        worker = self._worker
+        return self._intake.committer.committed, worker.done + worker.filtered, worker.failed + worker.dead
 
     def lend(self, account: Account) -> Host:
         return self._factory.lend(account)
@@ -291,6 +301,9 @@ class Controller:
 
     def refused_count(self, path: str) -> int:
         return self._intake.webhooks.refusals.count(path)
+
+    def unsaved_activity(self) -> Buckets:
+        return self.activity.unsaved()
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from harken.app.activity import ActivityLog
 from harken.app.alerts import Alerts
 from harken.app.factory import Factory
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
@@ -39,6 +40,7 @@ async def do_housekeeping(
     clock: Clock,
     housekeeping_lease: HousekeepingLease,
     refusals: Refusals,
+    activity: ActivityLog,
     round: float = Timings().housekeeping_round,
 ) -> None:
     """Do what concerns this replica, and with the housekeeping lease what concerns the whole store, until cancelled."""
@@ -50,6 +52,7 @@ async def do_housekeeping(
             await factory.save_rate_limits(store)
             await alerts.check()
             await audit_unverified(refusals, store)
+            await activity.save()
             await factory.tickets.save_deliveries()
             if rounds % PRUNE_EVERY == 0:
                 # a server may have been configured anew, and may be less durable than before

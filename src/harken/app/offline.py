@@ -28,6 +28,7 @@ from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal
+from harken.operate.activity import Buckets
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview
 from harken.operate.operator import Operator
@@ -93,6 +94,9 @@ class Offline:
 
     def refused_count(self, path: str) -> int:
         return 0
+
+    def unsaved_activity(self) -> Buckets:
+        return {}
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()

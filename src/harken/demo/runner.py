@@ -21,7 +21,6 @@ from harken.clock import Clock, SystemClock
 from harken.demo import program
 from harken.demo.audit import Summary, compare, read_outcome
 from harken.demo.display import Display, Heading, display_for
-from harken.demo.page import Page
 from harken.demo.scenario import Scenario, scenario_of
 from harken.demo.snapshot import Recent
 from harken.store import Records
@@ -51,8 +50,9 @@ async def perform(
         environment = await stack.enter_async_context(scenario.serve())
         stack.enter_context(_environment(environment))
         commands = _commands(scenario, directory)
-        page = Page(scenario.place, commands, scenario.noted)
-        started = App.start(directory, host="127.0.0.1", port=_free(port), home=page, timings=TIMINGS)
+        started = App.start(
+            directory, host="127.0.0.1", port=_free(port), timings=TIMINGS, notice=_notice(scenario, commands)
+        )
         app = await stack.enter_async_context(started)
         title = f"harken demo · {app.url} in your browser · {scenario.place}"
         heading = Heading(title=title, hints=_hints(commands), noted=scenario.noted)
@@ -60,7 +60,7 @@ async def perform(
         display = display_for(as_json, heading, lambda feed: labels.get(feed, feed))
         shown = await stack.enter_async_context(display)
         scenario.open(app.url)
-        summary = await Runner(scenario, app.store, [shown, page], clock).scenario(seconds, stop)
+        summary = await Runner(scenario, app.store, [shown], clock).scenario(seconds, stop)
     if keep or (seconds is not None and not summary.good):
         return msgspec.structs.replace(summary, files=str(directory))
     shutil.rmtree(directory, ignore_errors=True)
@@ -142,6 +142,18 @@ def _commands(scenario: Scenario, directory: Path) -> tuple[str, ...]:
     name = program()
     asked = (scenario.looked_at, "triggers list", f"explain {next(iter(scenario.expected))}")
     return (f"export HARKEN_CONFIG={directory}", *(f"{name} {rest}" for rest in asked))
+
+
+def _notice(scenario: Scenario, commands: Sequence[str]) -> dict[str, object]:
+    """What the overview tells whoever opens the demo in a browser."""
+    name = program()
+    own = (f"{name} init my-automations", f"{name} --config my-automations start")
+    return {
+        "title": "Harken at work",
+        "text": f"The {scenario.place} runs on this machine, and a real Harken watches it. "
+        "Nothing leaves this machine, and no account is needed.",
+        "commands": {"Look around in another terminal": list(commands), "Make your own": list(own)},
+    }
 
 
 def _hints(commands: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harken.config.loaded import Account
     from harken.ingest.live import Late
     from harken.ingest.refusals import Refusal
+    from harken.operate.activity import Buckets
     from harken.source import Cursor, Host, Lag, Place
     from harken.ticket import TicketTracker
     from harken.tickets.adoption import AdoptionResult
@@ -91,6 +92,10 @@ class Engine(Protocol):
 
     def refused_count(self, path: str) -> int:
         """How many webhooks this process refused at the path since it started. 0 when no controller runs."""
+        ...
+
+    def unsaved_activity(self) -> Buckets:
+        """What this process has counted and not stored yet. Empty when no controller runs."""
         ...
 
     def budgets(self) -> Mapping[str, Level]:

@@ -21,7 +21,7 @@ from harken.operate.rows import Plain, event_row, plain
 from harken.operate.where import EVENT_FIELDS, Where, filter_page
 from harken.store import NewRun
 
-__all__ = ["input_for", "list_events", "list_types", "moment_of", "replay", "show", "tail"]
+__all__ = ["input_for", "list_events", "list_types", "moment_of", "newest_id", "replay", "show", "tail"]
 
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -144,7 +144,7 @@ async def list_types(context: Context, *, cursor: str = "", limit: int = 0) -> P
 async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
     """Yield events as they are committed, and None as a heartbeat while there are none. Ends when the engine stops."""
     engine = context.running()
-    last = await _newest(context) if after is None else after
+    last = await newest_id(context) if after is None else after
     while True:
         found = await context.store.events_after(last, TAIL_SLICE)
         names = await context.names() if found else {}
@@ -201,7 +201,8 @@ async def _event(context: Context, event_id: int) -> Recorded:
     return event
 
 
-async def _newest(context: Context) -> int:
+async def newest_id(context: Context) -> int:
+    """The id of the newest event; 0 if there is none."""
     newest: list[Any] = list((await context.store.events(limit=1)).items)
     return int(newest[0].id) if newest else 0
 

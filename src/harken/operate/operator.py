@@ -34,12 +34,14 @@ from harken.operate import (
     webhooks,
     workflows,
 )
+from harken.operate.activity import activity
 from harken.operate.backtest import backtest
 from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
 from harken.operate.idempotency import Answer, once
+from harken.operate.live import Moved, Position, merge
 from harken.operate.me import me
 from harken.operate.ownership import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
@@ -48,6 +50,7 @@ from harken.operate.principal import OPERATOR, Principal
 from harken.operate.replay import replay_range
 from harken.operate.rerun import rerun
 from harken.operate.rows import Plain
+from harken.operate.runs import micros
 from harken.operate.seek import seek
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -68,6 +71,7 @@ FORGOTTEN = ("forgotten", "events", "runs", "letters", "notes")
 READS: Mapping[str, Operation] = {
     "me": me,
     "status": status.status,
+    "activity": activity,
     "doctor": doctor,
     "diff": status.diff,
     "config.check": status.check_config,
@@ -165,6 +169,9 @@ CHANGES: Mapping[str, Operation] = {
 OPERATIONS: Mapping[str, Operation] = {**READS, **CHANGES}
 
 LARGEST = 2**63 - 1
+
+RUNS_REST = 0.25
+"""Seconds between two looks at the runs for pages: nobody reads faster."""
 
 AUDITED = ("reason", "to", "token", "cursor", "latest", "approved", "trigger", "target", "role", "owner")
 """What of a change the audit log keeps; inputs and comments may hold anything."""
@@ -287,15 +294,25 @@ class Operator:
             elif (shown := ownership.row(permission.param, event)) is not None:
                 yield shown
 
-    async def tail_runs(self, after: int | None = None) -> AsyncIterator[Plain | None]:
-        """Runs as they move, each with its `position`, and None as a heartbeat; ends when the engine stops."""
+    async def tail_runs(self, after: int | None = None, rest: float = 0.0) -> AsyncIterator[Plain | None]:
+        """Runs as they move, each with its `position`, and None as a heartbeat; ends when the engine stops.
+
+        It rests so many seconds between two looks."""
         permission = require_role(self._principal, RUNS_TAIL)
         ownership = Ownership(self._context, self._principal)
-        async for run in runs.tail(self._context, after=after):
+        async for run in runs.tail(self._context, after=after, rest=rest):
             if run is None or not self._principal.limited:
                 yield run
             elif (shown := ownership.row(permission.param, run)) is not None:
                 yield shown
+
+    async def position(self) -> Position:
+        """Where a stream begins that shows what happens from now on."""
+        return Position(await events.newest_id(self._context), micros(self._context.clock.now()))
+
+    def live(self, after: Position) -> AsyncIterator[Moved]:
+        """Events and runs in one stream; ends when the engine stops."""
+        return merge(self.tail(after.event), self.tail_runs(after.run, RUNS_REST), after)
 
     def require(self, operation: str) -> None:
         """Raise Forbidden if the caller may not do this."""

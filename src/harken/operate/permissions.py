@@ -56,6 +56,7 @@ _ADMIN = Permission(role="admin", thing="everything")
 PERMISSIONS: Mapping[str, Permission] = {
     "me": _sees("self"),
     "status": _EVERYTHING,
+    "activity": _EVERYTHING,
     "doctor": _EVERYTHING,
     "diff": _EVERYTHING,
     "reload": _does("everything"),

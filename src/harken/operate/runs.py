@@ -22,6 +22,7 @@ __all__ = [
     "drop_dead_letter",
     "list_dead",
     "list_runs",
+    "micros",
     "retry",
     "retry_all_dead",
     "retry_dead",
@@ -72,11 +73,12 @@ async def list_runs(
     return {"items": young, "next": to_cursor(found.next) if len(young) == len(found.items) else None}
 
 
-async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
+async def tail(context: Context, *, after: int | None = None, rest: float = 0.0) -> AsyncIterator[Plain | None]:
     """Yield runs as they are made, start, wait and end, and None as a heartbeat. Ends when the engine stops.
 
     `after` is the `position` of a run that was yielded before: microseconds of its last move. What moved at that very
     moment comes again. Beyond the newest runs and those that were seen open, older ones are not looked at.
+    After each look it rests so many seconds, so that a busy engine is not slowed down by those who watch it.
     """
     engine = context.running()
     begin = position = after if after is not None else micros(context.clock.now())
@@ -99,6 +101,8 @@ async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[P
             return
         if context.clock.monotonic() - began >= HEARTBEAT_SECONDS:
             yield None
+        elif rest:
+            await context.clock.sleep(rest)
 
 
 async def _newest_and_open(context: Context, known: Mapping[str, tuple[object, ...]]) -> list[Run]:

@@ -21,7 +21,25 @@ from harken.operate.triggers import list_triggers
 from harken.tickets import feed_name
 from harken.tickets.deliveries import Deliveries, stored_deliveries
 
-__all__ = ["backup", "check_config", "check_store", "diff", "reload", "status", "tracker_marks"]
+__all__ = ["backup", "check_config", "check_store", "diff", "fixes_of", "reload", "status", "tracker_marks"]
+
+
+SHOWN = ("name", "type", "status", "reason", "advice", "needs_person", "held", "dead", "last_read_at")
+"""What is told of a trigger that needs attention."""
+
+
+def fixes_of(row: Plain) -> list[str]:
+    """The operations that may mend a trigger as it is listed, the best first; pages offer them as buttons."""
+    found = []
+    if row["status"] == "paused" and (row["paused"] or row["needs_person"]):
+        found.append("triggers.resume")
+    if row["dead"]:
+        found.append("dead.retry_all")
+    if row["held"] and not row["paused"]:
+        found.append("triggers.release")
+    if row["type"] == "poll" and row["status"] in ("stale", "degraded") and not found:
+        found.append("triggers.run")
+    return found
 
 
 async def status(context: Context) -> Plain:
@@ -30,8 +48,8 @@ async def status(context: Context) -> Plain:
     triggers = (await list_triggers(context))["items"]
     found = list(finding_rows(context.loaded))
     attention = [
-        {name: row[name] for name in ("name", "status", "reason", "advice", "needs_person")}
-        for row in triggers
+        {**{name: row[name] for name in SHOWN}, "fixes": fixes_of(row)}
+        for row in sorted(triggers, key=lambda row: not row["needs_person"])
         if row["status"] not in ("healthy", "new", "disabled")
     ]
     errors = sum(row["severity"] == "error" for row in found)

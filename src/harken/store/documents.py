@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 __all__ = [
+    "ACTIVITY",
     "ALERT",
     "APPLIED",
     "CHANGES",
     "CONFIG",
+    "COUNTED",
     "COUNTER",
     "DELIVERIES",
     "FLEET",
@@ -72,6 +74,9 @@ PLAN = "plan"
 
 TICKET = "ticket"
 """What was last written on a ticket that has had a run, by tracker and ticket."""
+
+ACTIVITY, COUNTED = "activity", "counted"
+"""Numbers of events, runs done and runs failed over time, as all replicas have counted them."""
 
 DELIVERIES = "deliveries"
 """How many changes of tickets were told by webhooks, and how many only found by polls, by tracker."""

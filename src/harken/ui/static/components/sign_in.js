@@ -1,0 +1,27 @@
+// Asks for a token where one is needed. It becomes a cookie that no script can read.
+import { html, useState } from "../vendor/preact.js";
+import { signIn, signInReason } from "../session.js";
+
+export function SignIn() {
+  const [token, setToken] = useState("");
+  const [wrong, setWrong] = useState("");
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const reason = await signIn(token.trim()).catch(() => "Harken does not answer");
+    setBusy(false);
+    setWrong(reason);
+  };
+  return html`<form class="sign-in card" onSubmit=${submit}>
+    <h1>Sign in</h1>
+    <p>This Harken asks for a token (${signInReason.value}).</p>
+    <label for="token">Token</label>
+    <input id="token" type="password" autocomplete="current-password" spellcheck="false" placeholder="hkn_…" required
+      aria-invalid=${wrong ? "true" : undefined} aria-describedby="token-help" value=${token}
+      onInput=${(event) => setToken(event.target.value)} />
+    ${wrong && html`<p class="wrong" role="alert">${wrong}</p>`}
+    <p id="token-help" class="dim">Whoever runs this Harken makes one with: harken tokens create NAME --role viewer</p>
+    <button class="primary" disabled=${busy}>Sign in</button>
+  </form>`;
+}

@@ -1,0 +1,63 @@
+// A list of any length: only the rows that are seen exist. j, k, Enter and the arrow keys choose and open.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { useListKeys } from "../keys.js";
+import { recall, remember } from "../router.js";
+
+const MORE = 8; // rows drawn above and below, so that fast scrolling shows no gap
+
+/**
+ * `rows`: all of them; `row`: (row) => content of one line; `height`: of a row in pixels; `keyOf`: (row) => its key.
+ * `selected` is a key, kept by the page in the address; `onSelect(key)`, `onOpen(row)`. `onEnd` is called near the end.
+ * `name` tells lists of a page apart, whose scroll positions are kept with the history.
+ */
+export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list", selected, onSelect, onOpen, onEnd }) {
+  const frame = useRef(null);
+  const [view, setView] = useState({ top: recall(`list.${name}`) ?? 0, size: 600 });
+  useLayoutEffect(() => {
+    frame.current.scrollTop = view.top;
+    const watch = new ResizeObserver(() => setView((before) => ({ ...before, size: frame.current.clientHeight })));
+    watch.observe(frame.current);
+    return () => watch.disconnect();
+  }, []);
+  const saving = useRef(0);
+  const onScroll = () => {
+    const top = frame.current.scrollTop;
+    setView((before) => ({ ...before, top }));
+    clearTimeout(saving.current);
+    saving.current = setTimeout(() => remember(`list.${name}`, top), 150);
+    if (onEnd && top + frame.current.clientHeight > rows.length * height - 20 * height) onEnd();
+  };
+  useEffect(() => () => clearTimeout(saving.current), []);
+  const index = rows.findIndex((one) => keyOf(one) === selected);
+  const move = (step) => {
+    const next = Math.min(rows.length - 1, Math.max(0, index < 0 ? 0 : index + step));
+    if (!rows[next]) return;
+    onSelect?.(keyOf(rows[next]));
+    const above = next * height;
+    const box = frame.current;
+    if (above < box.scrollTop) box.scrollTop = above;
+    else if (above + height > box.scrollTop + box.clientHeight) box.scrollTop = above + height - box.clientHeight;
+  };
+  useListKeys({ move, open: () => rows[index] && onOpen?.(rows[index]), clear: () => onSelect?.("") });
+  const onKeyDown = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -rows.length, End: rows.length }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    move(step);
+  };
+  const first = Math.max(0, Math.floor(view.top / height) - MORE);
+  const shown = rows.slice(first, Math.ceil((view.top + view.size) / height) + MORE);
+  const id = (key) => `${name}-${String(key).replace(/\W/g, "_")}`;
+  return html`<div ref=${frame} class="virtual" role="listbox" tabindex="0" aria-label=${label} onScroll=${onScroll}
+    onKeyDown=${onKeyDown} aria-activedescendant=${index >= 0 ? id(selected) : undefined}>
+    <div class="virtual-size" role="presentation" style=${{ height: `${rows.length * height}px` }}>
+      ${shown.map((one, at) => {
+        const key = keyOf(one);
+        return html`<div key=${key} id=${id(key)} class="virtual-row" role="option" aria-selected=${key === selected}
+          aria-setsize=${rows.length} aria-posinset=${first + at + 1}
+          style=${{ top: `${(first + at) * height}px`, height: `${height}px` }}
+          onClick=${() => (onSelect?.(key), onOpen?.(one))}>${row(one)}</div>`;
+      })}
+    </div>
+  </div>`;
+}

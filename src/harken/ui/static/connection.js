@@ -1,0 +1,44 @@
+// Whether the server answers. One place knows it, so that one banner says it and everything loads again afterwards.
+import { signal } from "./vendor/preact.js";
+
+/** Since when (ms) the server does not answer; 0 while it does. */
+export const awaySince = signal(0);
+/** Rises by one each time the server is back: whoever shows data reads it and loads again. */
+export const recoveries = signal(0);
+
+const PING_MS = 2000;
+const PATIENCE_MS = 2500; // with PING_MS before it, who looks at a page knows within five seconds
+let lastAnswer = Date.now();
+let pinging = false;
+
+export function noteLost() {
+  if (!awaySince.value) awaySince.value = Date.now();
+}
+
+export function noteAnswer() {
+  lastAnswer = Date.now();
+  if (awaySince.value) {
+    awaySince.value = 0;
+    recoveries.value += 1;
+  }
+}
+
+/** Ask for a sign of life whenever nothing else has had an answer for a while. */
+export function startPings() {
+  setInterval(() => {
+    if (!document.hidden && !pinging && Date.now() - lastAnswer >= PING_MS - 50) ping();
+  }, PING_MS / 2);
+}
+
+async function ping() {
+  pinging = true;
+  try {
+    const answer = await fetch("/health", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    if (!answer.ok) throw new Error(`health answered ${answer.status}`);
+    noteAnswer();
+  } catch {
+    noteLost();
+  } finally {
+    pinging = false;
+  }
+}

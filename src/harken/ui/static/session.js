@@ -1,0 +1,42 @@
+// Who looks at the pages, and what they may do. A token becomes a cookie that scripts cannot read (POST /api/session),
+// so nothing that a page could leak is ever kept in it.
+import { signal } from "./vendor/preact.js";
+
+/** {name, role, operations, …} of GET /api/me; null until it is known. */
+export const me = signal(null);
+/** Why a token is needed; empty while none is. */
+export const signInReason = signal("");
+
+export function signInNeeded(reason) {
+  signInReason.value = reason || "a token is needed";
+}
+
+/** Whether the caller may use an operation, such as `triggers.resume`. Buttons that it may not use are not shown. */
+export function may(operation) {
+  return me.value?.operations.includes(operation) ?? false;
+}
+
+export async function loadMe() {
+  const answer = await fetch("/api/me", { headers: { accept: "application/json" } });
+  if (answer.status === 401) {
+    me.value = null;
+    signInNeeded((await answer.json()).detail);
+  } else if (answer.ok) {
+    me.value = await answer.json();
+    signInReason.value = "";
+  }
+}
+
+/** Returns an empty text, or why the token was not taken. */
+export async function signIn(token) {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch("/api/session", { method: "POST", headers, body: JSON.stringify({ token }) });
+  if (!answer.ok) return (await answer.json()).detail ?? `Harken answered ${answer.status}`;
+  await loadMe();
+  return "";
+}
+
+export async function signOut() {
+  await fetch("/api/session/end", { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
+  await loadMe();
+}

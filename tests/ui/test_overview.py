@@ -1,0 +1,100 @@
+"""The overview: is everything all right, what needs a person, and what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from itertools import product
+from typing import Literal
+
+from playwright.async_api import Browser, Page, expect
+
+from tests.ui import axe
+from tests.ui.harken_process import HarkenProcess
+
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+async def test_all_is_right_until_a_run_dies_and_again_after_it_is_dealt_with(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await page.goto("/")
+    await expect(page.get_by_text("Everything is all right")).to_be_visible()
+    await expect(page.get_by_text("No events yet.")).to_be_visible()
+    await harken.send("broken", id="b-1", title="not a number")
+    await expect(page.get_by_text("One thing needs you")).to_be_visible()
+    attention = page.get_by_role("region", name="Needs attention")
+    await expect(attention.get_by_text("1 dead run")).to_be_visible()
+    await attention.get_by_role("button", name="Retry 1 run").click()
+    await expect(page.get_by_text("The dead runs of broken are tried again")).to_be_visible()
+
+
+async def test_a_paused_trigger_is_resumed_by_its_button(page: Page, harken: HarkenProcess) -> None:
+    await harken.call("POST", "/api/triggers/deploys/pause", {"reason": "moving house"})
+    await page.goto("/")
+    await expect(page.get_by_text("paused by a person: moving house")).to_be_visible()
+    await page.get_by_role("button", name="Resume", exact=True).click()
+    await expect(page.get_by_text("deploys is resumed")).to_be_visible()
+    await expect(page.get_by_text("Everything is all right")).to_be_visible()
+
+
+async def test_events_and_runs_appear_as_they_happen_with_why_not(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    await harken.send("deploys", id="d-1", service="checkout", title="first deploy")
+    await harken.send("deploys", id="d-2", service="search", title="<img src=x onerror=alert(1)>\u202e")
+    events, runs = page.get_by_role("region", name="What came in"), page.get_by_role("region", name="What ran")
+    await expect(events.get_by_role("listitem")).to_have_count(2)
+    await expect(events.get_by_text("deploys ran")).to_be_visible()
+    await expect(events.get_by_text('event.service == "checkout" is false')).to_be_visible()
+    await expect(events.get_by_text("<img src=x onerror=alert(1)>·")).to_be_visible()
+    await expect(runs.get_by_text("done in")).to_be_visible()
+    await expect(page.get_by_text("2 events, 1 run done, 0 failed")).to_be_visible()
+
+
+async def test_after_an_absence_it_tells_what_happened_since(page: Page, harken: HarkenProcess) -> None:
+    await page.add_init_script("localStorage['harken.last_visit'] ??= String(Date.now() - 3 * 3600_000)")
+    await harken.send("deploys", id="d-1", service="checkout")
+    await page.goto("/")
+
+    await expect(page.get_by_text("Since you were here 3 h ago: 1 event")).to_be_visible()
+
+
+async def test_it_is_accessible_in_both_themes_and_at_both_widths(browser: Browser, harken: HarkenProcess) -> None:
+    await harken.send("deploys", id="d-1", service="checkout", title="first deploy")
+    await harken.send("broken", id="b-1", title="not a number")
+    for theme, width in product(THEMES, (1280, 390)):
+        context = await browser.new_context(
+            base_url=harken.url, viewport={"width": width, "height": 844}, color_scheme=theme, reduced_motion="reduce"
+        )
+        page = await context.new_page()
+        await page.goto("/")
+        await expect(page.get_by_text("One thing needs you")).to_be_visible()
+        await expect(page.locator(".chart canvas")).to_be_visible()
+
+        assert await axe.findings(page) == [], (theme, width)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width, "nothing is cut off at the side"
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        assert await axe.findings(page) == [], (theme, width)
+        await context.close()
+
+
+async def test_the_demo_opens_on_it_and_tells_what_to_do_next(browser: Browser) -> None:
+    command = [sys.executable, "-m", "harken.cli", "demo", "--port", "0"]
+    demo = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert demo.stdout is not None
+    address = re.search(rb"http://127\.0\.0\.1:\d+", await demo.stdout.readline())
+    assert address is not None
+    page = await browser.new_page(base_url=address[0].decode())
+    try:
+        await page.goto("/")
+        await expect(page.get_by_text("a real Harken watches it")).to_be_visible()
+        await page.get_by_text("What to do next").click()
+        await expect(page.get_by_text("init my-automations")).to_be_visible()
+        await expect(page.get_by_text("done in").first).to_be_visible()
+    finally:
+        await page.close()
+        demo.terminate()
+        await demo.communicate()
