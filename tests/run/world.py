@@ -127,6 +127,7 @@ class World:
             random=Random(1),
             models=options.pop("models", Models(ModelSettings(names={"default": "echo"}))),
             allow_shell=options.pop("allow_shell", False),
+            allow_python=options.pop("allow_python", False),
             agents=options.pop("agents", None),
             destination=lambda channel: _only(channel, {"desk": self.service}),
             action=lambda name: (_only(name, {"desk.do": Act(params=Anything, run=self.service.act)}), None, host),

@@ -163,6 +163,7 @@ class Factory:
             action=self._action,
             workflow_rev=self._workflow_rev,
             allow_shell=self.loaded.settings.steps.allow_shell,
+            allow_python=self.loaded.settings.steps.allow_python,
             agents=agent_host(lambda: self.loaded, self.plugins, self.host_for),
             redact=lambda value: scrub(value, self.secrets()),
             bracket=self._bracket,

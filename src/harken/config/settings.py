@@ -182,6 +182,7 @@ class Steps(Strict):
 
     allow_shell: bool = False
     allow_agents: bool = False
+    allow_python: bool | Literal["network"] = False
     workspaces: str | None = None
 
 

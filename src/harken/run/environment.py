@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from harken.clock import Clock
 from harken.runs import Claimed
@@ -47,6 +47,7 @@ class Environment:
     action: Callable[[str], tuple[Act, Any, Host]]
     workflow_rev: Callable[[str], str | None]
     allow_shell: bool = False
+    allow_python: bool | Literal["network"] = False
     agents: AgentHost | None = None
     redact: Callable[[Any], Any] = field(default=unchanged)
     bracket: Callable[[Claimed], Bracket | None] = field(default=unbracketed)

@@ -29,7 +29,7 @@ from harken.source import Act, Call, Destination, Host, Message, Plugin
 
 __all__ = ["Answer", "Effect", "Effects", "stand_in_kinds"]
 
-_PROGRAMS = ("agent", "shell")
+_PROGRAMS = ("agent", "python", "shell")
 _step_key: ContextVar[str] = ContextVar("step_key", default="")
 """The key of the step whose act is under way: models and the http client are not told it."""
 _SHELL = {"exit_code": 0, "stderr": "", "truncated": False}
@@ -231,10 +231,12 @@ def _stand_in(kind: StepKind, effects: Callable[[], Effects]) -> StepKind:
         # problems in the parameters are found as always
         kind.build(params, compiler)
         written = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        # code is no template
+        code = {name: written.pop(name) for name in ("code",) if kind.name == "python"}
         resolve = compiler.value(written)
 
         async def act(frame: Frame) -> Any:
-            frame.input = given = resolve(frame.names)
+            frame.input = given = {**code, **resolve(frame.names)}
             scripted = effects().call(kind.name, given, frame.key)
             if not kind.detailed:
                 return _value(scripted)

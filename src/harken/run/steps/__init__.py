@@ -10,6 +10,7 @@ from harken.run.steps.branch import FILTER, IF, SWITCH
 from harken.run.steps.call import ACTION, HTTP, NOTIFY
 from harken.run.steps.llm import LLM
 from harken.run.steps.loop import FOREACH, PARALLEL
+from harken.run.steps.python import PYTHON
 from harken.run.steps.shell import SHELL
 from harken.run.steps.subworkflow import WORKFLOW
 from harken.run.steps.ticket import TICKET_ASK, TICKET_COMMENT, TICKET_PULL_REQUEST, TICKET_TRANSITION
@@ -19,8 +20,8 @@ from harken.run.steps.wait import APPROVE, WAIT
 __all__ = ["KINDS"]
 
 _ALL = (
-    ACTION, AGENT, APPROVE, EMIT, FILTER, FOREACH, HTTP, IF, LLM, NOTIFY, PARALLEL, SHELL, SWITCH, TRANSFORM, WAIT,
-    WORKFLOW, TICKET_ASK, TICKET_COMMENT, TICKET_PULL_REQUEST, TICKET_TRANSITION,
+    ACTION, AGENT, APPROVE, EMIT, FILTER, FOREACH, HTTP, IF, LLM, NOTIFY, PARALLEL, PYTHON, SHELL, SWITCH, TRANSFORM,
+    WAIT, WORKFLOW, TICKET_ASK, TICKET_COMMENT, TICKET_PULL_REQUEST, TICKET_TRANSITION,
 )  # fmt: skip
 
 KINDS: Mapping[str, StepKind] = {kind.name: kind for kind in _ALL}
