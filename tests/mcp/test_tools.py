@@ -9,7 +9,7 @@ import yaml
 
 from tests.mcp.world import House, words
 
-JOBS = {"pollers_list", "pollers_show", "pollers_run", "pollers_pause", "pollers_resume", "pollers_reset"}
+JOBS = {"pollers_list", "pollers_show", "pollers_run", "pollers_pause", "pollers_resume", "pollers_reset", "bulk_plan"}
 MAIL = {
     "gmail_count_unread", "gmail_search", "gmail_message_get", "gmail_mark_read", "gmail_mark_unread",
     "gmail_labels_list",
@@ -60,7 +60,7 @@ async def test_no_tool_takes_an_address_an_agent_or_an_account(home: House) -> N
     async with home.agent("ana") as client:
         tools = (await client.list_tools()).tools
     taken = {name for tool in tools for name in tool.input_schema["properties"]}
-    assert taken == {"id", "confirm", "query", "limit", "state"}
+    assert taken == {"id", "confirm", "query", "limit", "state", "action", "where", "since"}
 
 
 async def test_a_job_is_listed_shown_paused_resumed_and_read(home: House) -> None:
@@ -212,3 +212,15 @@ async def test_an_answer_that_is_no_object_is_put_into_one_and_a_large_one_is_no
         True,
         "echo_text answered with 1000003 bytes; at most 1000000 are passed on. Ask for less",
     )
+
+
+async def test_an_agent_plans_and_cannot_execute(home: House) -> None:
+    async with home.agent("ana") as client:
+        asked = {"action": "retry", "where": 'status == "failed"'}
+        plan = (await client.call_tool("bulk_plan", asked)).structured_content
+        assert (plan["state"], plan["count"], plan["done"]) == ("planned", 0, 0)
+        wrong = await client.call_tool("bulk_plan", {"action": "retry", "where": "nothing == 1"})
+        other = await client.call_tool("bulk_plan", {**asked, "agent": "bob"})
+        executed = await client.call_tool("bulk_execute", {"id": plan["id"]})
+    assert [answer.is_error for answer in (wrong, other, executed)] == [True, True, True]
+    assert "nothing" in words(wrong)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from harken.errors import HarkenError, Refused
+from harken.errors import Forbidden, HarkenError, Refused
+from harken.operate.principal import Principal
 from harken.runs import Dead, Failed
 from harken.store import Settlement
-from tests.operate.operator_world import Office
+from tests.operate.operator_world import Office, trigger
 
 
 async def fails(office: Office, *names: str, outcome: Any = None) -> None:
@@ -115,3 +117,41 @@ async def test_a_filter_that_got_lost_is_an_error(office: Office, asked: dict[st
 async def test_an_unknown_plan_is_refused(office: Office) -> None:
     with pytest.raises(HarkenError, match="there is no plan"):
         await office.ask("bulk.execute", id="0123")
+
+
+async def test_held_runs_are_released_by_their_ids(office: Office) -> None:
+    await office.ask("triggers.pause", name="oncall")
+    held = [await office.fires(name) for name in ("A", "B", "C")]
+    plan = await office.ask("bulk.plan", action="release", ids=[held[0][:12], held[2]])
+    assert (plan["ids"], await statuses(office)) == ([held[0], held[2]], {"A": "held", "B": "held", "C": "held"})
+    await office.store.release_run(held[2])
+    done = await office.ask("bulk.execute", id=plan["id"])
+    assert (done["done"], [one["reason"] for one in done["refused"]]) == (1, [f"run {held[2]} is not held any more"])
+    assert await statuses(office) == {"A": "ready", "B": "held", "C": "ready"}
+    by_filter = await office.ask("bulk.plan", action="release", where='trigger == "oncall"')
+    assert by_filter["ids"] == [held[1]]
+    with pytest.raises(Refused, match="nothing to release"):
+        await office.ask("bulk.plan", action="release", ids=[held[0]])
+    for wrong in (
+        {"action": "release"},
+        {"action": "drop", "ids": ["x"]},
+        {"action": "release", "where": "x", "ids": "y"},
+    ):
+        with pytest.raises(HarkenError):
+            await office.ask("bulk.plan", **wrong)
+
+
+async def test_an_agent_plans_only_for_what_is_its_own(office: Office) -> None:
+    office.operator.loaded = replace(
+        office.loaded, triggers=(*office.loaded.triggers, trigger("anas", feed="deploys", owner="ana"))
+    )
+    await office.store.open(office.operator.loaded.definitions())
+    await office.shows(office.incident("D"), feed="deploys")
+    await office.fires("A")
+    plan = await office.ask("bulk.plan", action="cancel", where='status == "ready"', agent="ana")
+    assert [sample["trigger"] for sample in plan["samples"]] == ["anas"]
+    assert (await office.ask("bulk.plan", action="cancel", where='status == "ready"'))["count"] == 3
+    ana = office.operator.acting_as(Principal(name="token ana", role="operator", owner="ana"))
+    assert (await ana.call("bulk.plan", action="cancel", where='status == "ready"'))["count"] == 1
+    with pytest.raises(Forbidden):
+        await ana.call("bulk.execute", id=plan["id"])

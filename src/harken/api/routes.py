@@ -162,7 +162,10 @@ _TABLE = (
         "runs.list", "/api/runs",
         trigger="text", status="text", workflow="text", since="since", where="filter",
     ),
-    _post("bulk.plan", "/api/bulk/plan", action="text", where="filter", trigger="text", since="since"),
+    _post(
+        "bulk.plan", "/api/bulk/plan",
+        action="text", where="filter", ids="texts", trigger="text", since="since", agent="text",
+    ),
     _get("bulk.show", "/api/bulk/{id}", id="text"),
     _post("bulk.execute", "/api/bulk/{id}/execute", id="text"),
     _post("bulk.undo", "/api/bulk/{id}/undo", id="text"),

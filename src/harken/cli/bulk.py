@@ -14,17 +14,21 @@ __all__ = ["bulk_command"]
 
 @click.group("bulk", context_settings={"help_option_names": ["-h", "--help"]})
 def bulk_command() -> None:
-    """Retry, cancel, drop or replay many at once, by a plan."""
+    """Retry, cancel, release, drop or replay many at once, by a plan."""
 
 
 @command(bulk_command, "plan")
-@click.argument("action", type=click.Choice(["retry", "cancel", "drop", "replay"]))
-@click.option("--where", required=True, metavar="FILTER", help="Which, in CEL over the fields of their rows.")
+@click.argument("action", type=click.Choice(["retry", "cancel", "release", "drop", "replay"]))
+@click.option("--where", metavar="FILTER", help="Which, in CEL over the fields of their rows.")
+@click.option("--ids", metavar="IDS", help="Instead: these runs, with commas.")
 @click.option("--since", metavar="TIME", help="Only those since: 2h, or a time.")
 @click.option("--trigger", metavar="NAME", help="Of a replay: to which trigger.")
-def plan_bulk(session: Session, action: str, **given: str | None) -> None:
+def plan_bulk(session: Session, action: str, ids: str | None, **given: str | None) -> None:
     """Choose, and show what is chosen. Nothing is done before `bulk execute`."""
-    answer = session.call("bulk.plan", action=action, **given)
+    if (given["where"] is None) == (ids is None):
+        raise click.UsageError("say which: --where FILTER, or --ids")
+    named = [id.strip() for id in ids.split(",") if id.strip()] if ids else None
+    answer = session.call("bulk.plan", action=action, ids=named, **given)
     if _printed(session, answer):
         return
     say(f"plan {answer['id']} would {answer['action']} {answer['count']}:")

@@ -78,7 +78,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "budget": ("harken.cli.budget", "Show what each credential may still ask of its service."),
         "events": ("harken.cli.events", "Follow, list, show, replay and forget events."),
         "runs": ("harken.cli.runs", "List, follow, show, retry, cancel and approve runs."),
-        "bulk": ("harken.cli.bulk", "Retry, cancel, drop or replay many at once, by a plan."),
+        "bulk": ("harken.cli.bulk", "Retry, cancel, release, drop or replay many at once, by a plan."),
         "dead": ("harken.cli.runs", "Retry or drop what was given up on."),
         "tickets": ("harken.cli.tickets", "See the tickets that start pipelines."),
         "trackers": ("harken.cli.tickets", "List trackers, and test what they may do."),

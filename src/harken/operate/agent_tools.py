@@ -130,6 +130,30 @@ class JobRead(BaseModel):
     error: str | None
 
 
+class PlanParams(NoParams):
+    """What to do, and to which runs."""
+
+    action: Literal["retry", "cancel", "release", "drop"] = Field(description="what a person is to do to them")
+    where: str = Field(
+        min_length=1,
+        max_length=2_000,
+        description="a filter in CEL over the fields of a run: status, trigger, workflow, error, attempt, created_at; "
+        'as status == "failed" && error.contains("timeout")',
+    )
+    since: str = Field("", max_length=40, description="only since then: 2h, or a time; not for drop")
+
+
+class PlanRow(BaseModel):
+    """A plan that nobody has executed yet."""
+
+    id: str
+    action: str
+    count: int = Field(description="to how many it would be done")
+    samples: list[dict[str, Any]]
+    ids: list[str]
+    expires_at: str
+
+
 JOB_TOOLS: Mapping[str, JobTool] = {
     "pollers_list": JobTool(
         operation="pollers.list",
@@ -172,6 +196,14 @@ JOB_TOOLS: Mapping[str, JobTool] = {
         params=ResetParams,
         result=JobRow,
         hints=Hints(reads=False, destroys=True, repeatable=True, outside=False),
+    ),
+    "bulk_plan": JobTool(
+        operation="bulk.plan",
+        summary="Plan to retry, cancel, release or drop many of your runs. Nothing is done: a person looks at the plan "
+        "and executes it with: harken bulk execute ID.",
+        params=PlanParams,
+        result=PlanRow,
+        hints=Hints(reads=False, outside=False),
     ),
 }
 

@@ -6,7 +6,7 @@ everything. A plan has its ids, expires after an hour, and is executed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from harken.operate.backtest import rules_of
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.replay import decide_replay, start_replay
-from harken.operate.rows import Plain, plain
+from harken.operate.rows import Plain, plain, run_row
 from harken.runs import OPEN
 from harken.store import Document
 from harken.store.documents import PLAN
@@ -25,7 +25,7 @@ from harken.suggest import suggest_fix
 
 __all__ = ["ACTIONS", "execute", "make_plan", "show", "undo"]
 
-ACTIONS = ("retry", "cancel", "drop", "replay")
+ACTIONS = ("retry", "cancel", "release", "drop", "replay")
 MOST = 10_000
 SAMPLES = 5
 EXPIRES = timedelta(hours=1)
@@ -33,22 +33,43 @@ KEPT = timedelta(days=1)
 UNDO_SECONDS = 60.0
 PAGE = 500
 RETRIED = frozenset({"failed", "dead", "cancelled"})
-LISTS = {"retry": runs.list_runs, "cancel": runs.list_runs, "drop": runs.list_dead, "replay": events.list_events}
+OF_RUNS = ("retry", "cancel", "release")
+LISTS = {
+    "retry": runs.list_runs,
+    "cancel": runs.list_runs,
+    "release": runs.list_runs,
+    "drop": runs.list_dead,
+    "replay": events.list_events,
+}
 
 
-async def make_plan(context: Context, *, action: str, where: str, trigger: str = "", since: str = "") -> Plain:
-    """Choose what to retry, cancel, drop or replay, and keep its ids as a plan. Nothing is done yet.
+async def make_plan(
+    context: Context,
+    *,
+    action: str,
+    where: str = "",
+    ids: Sequence[str] = (),
+    trigger: str = "",
+    since: str = "",
+    agent: str = "",
+) -> Plain:
+    """Choose what to retry, cancel, release, drop or replay, and keep its ids as a plan. Nothing is done yet.
 
-    `where` is a filter in CEL. A replay names its trigger."""
+    `where` is a filter in CEL; in its place runs may be named by `ids`. A replay names its trigger. For an `agent` only
+    what its own jobs and triggers have done is chosen."""
     if action not in ACTIONS:
         raise Malformed(f"nothing is called {action} in bulk", fix=suggest_fix(action, ACTIONS))
-    if not where.strip():
-        raise Malformed("a plan needs a filter", fix="Say which: --where 'status == \"failed\"'")
+    if bool(where.strip()) == bool(ids):
+        raise Malformed("a plan needs a filter, or ids", fix="Say which: --where 'status == \"failed\"'")
+    if ids and action not in OF_RUNS:
+        raise Malformed(f"what to {action} is chosen by a filter, not by ids", fix="Use --where")
     if (action == "replay") != bool(trigger):
         raise Misconfigured("a replay, and only a replay, names its trigger", fix="Use --trigger NAME with replay")
     if trigger:
         await rules_of(context, trigger)
-    rows = await _choose(context, action, where, since)
+    rows = await _named(context, action, ids) if ids else await _choose(context, action, where, since)
+    if agent:
+        rows = _own(context, action, rows, agent, trigger)
     now = context.clock.now()
     await _forget_old(context, now)
     id = new_id("plan").hex[:12]
@@ -140,9 +161,34 @@ async def _choose(context: Context, action: str, where: str, since: str) -> list
     return rows[::-1]
 
 
+async def _named(context: Context, action: str, ids: Sequence[str]) -> list[Plain]:
+    """The runs with these ids, or their unique beginnings; raises Refused for one to which it cannot be done."""
+    if len(ids) > MOST:
+        raise Refused(f"that is more than {MOST} at once", fix="Make several plans")
+    rows = {run.id: run_row(run) for run in [await context.run(id) for id in ids]}
+    for row in rows.values():
+        if not _can(action, row):
+            raise Refused(f"run {row['id']} is {row['status']}: there is nothing to {action}")
+    return list(rows.values())
+
+
+def _own(context: Context, action: str, rows: list[Plain], agent: str, trigger: str) -> list[Plain]:
+    """Those of the agent's own jobs, and of triggers that it owns."""
+    jobs = context.loaded.jobs if context.loaded else {}
+    own = {id for id, job in jobs.items() if job.agent == agent}
+    own |= {name for name, one in context.triggers().items() if one.owner == agent}
+    if trigger and trigger not in own:
+        raise NotFound(f"there is no trigger {trigger}")
+    if action == "replay":
+        return [row for row in rows if any(verdict["trigger"] in own for verdict in row["verdicts"])]
+    return [row for row in rows if row["trigger"] in own and row.get("what", "run") == "run"]
+
+
 def _can(action: str, row: Mapping[str, Any]) -> bool:
     if action == "retry":
         return row["status"] in RETRIED
+    if action == "release":
+        return bool(row["status"] == "held")
     return action != "cancel" or row["status"] in OPEN
 
 
@@ -153,11 +199,18 @@ async def _act(context: Context, plan: str, value: Mapping[str, Any], one: Any, 
         await runs.retry(context, id=one)
     elif action == "cancel":
         await runs.cancel(context, id=one)
+    elif action == "release":
+        await _release(context, one)
     elif action == "drop":
         await runs.drop_dead_letter(context, id=one)
     else:
         return [await _replay(context, plan, value["trigger"], int(one), now)]
     return []
+
+
+async def _release(context: Context, id: str) -> None:
+    if not await context.store.release_run(id):
+        raise Refused(f"run {id} is not held any more")
 
 
 async def _replay(context: Context, plan: str, name: str, event_id: int, now: datetime) -> str:

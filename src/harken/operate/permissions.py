@@ -102,7 +102,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "events.replay_range": _does("everything"),
     "events.forget": _ADMIN,
     TAIL: _sees("list", "verdicts"),
-    "bulk.plan": _does("everything"),
+    "bulk.plan": _does("job"),
     "bulk.show": _does("everything"),
     "bulk.execute": _does("everything"),
     "bulk.undo": _does("everything"),

@@ -200,6 +200,10 @@ class Runs(Protocol):
         With `hold` only those held for this reason."""
         ...
 
+    async def release_run(self, run_id: str) -> bool:
+        """Release one held run regardless of its trigger's budget. False when it is not held."""
+        ...
+
     async def moved_runs(self, seen: Mapping[str, int] = MappingProxyType({}), limit: int = 200) -> Sequence[MovedRun]:
         """Watched runs whose state has changed, as they are now, each at most once.
 

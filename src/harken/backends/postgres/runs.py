@@ -117,6 +117,9 @@ class PostgresRuns(PostgresClaims, PostgresMoved):
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._database.write(_release, trigger, drop, hold)
 
+    async def release_run(self, run_id: str) -> bool:
+        return await self._database.write(_release_run, run_id)
+
     async def drop_dead_letter(self, run_id: str) -> bool:
         return await self._database.write(_drop_dead_letter, run_id)
 
@@ -407,6 +410,20 @@ async def _release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
         for (seq,) in await tx.rows(held, found.id, hold):
             await count_run(tx, seq, found.id)
     return await release_held(tx, found.id, hold, drop=drop)
+
+
+async def _release_run(tx: Transaction, run_id: str) -> bool:
+    sql = "SELECT seq, state, due_at, trigger, budgeted FROM runs WHERE id=$1 FOR UPDATE"
+    row = await tx.row(sql, id_of(run_id))
+    if row is None:
+        raise NotFound(f"there is no run {run_id!r}")
+    seq, state, due, trigger, budgeted = row
+    if state != HELD:
+        return False
+    if budgeted:
+        await count_run(tx, seq, trigger)
+    await admit(tx, seq, due=due)
+    return True
 
 
 async def _drop_dead_letter(tx: Transaction, run_id: str) -> bool:

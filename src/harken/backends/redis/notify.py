@@ -9,7 +9,7 @@ from harken.store import Committed
 
 __all__ = ["WAKING", "leaves_runs", "listen", "publish"]
 
-WAKING = frozenset({"runs.answer", "runs.release", "runs.retry", "runs.start", "definitions.steer"})
+WAKING = frozenset({"runs.answer", "runs.release", "runs.release_run", "runs.retry", "runs.start", "definitions.steer"})
 """Verbs after which other replicas may have runs to claim. What a settlement makes ready, its own worker claims."""
 
 MESSAGE_SECONDS = 10.0

@@ -86,6 +86,9 @@ class RedisRuns(UsesSession):
         session = await self._ready()
         return int(await session.connection.write("runs.release", session.arguments(), (trigger, drop, hold)))
 
+    async def release_run(self, run_id: str) -> bool:
+        return await _change_run(await self._ready(), "runs.release_run", run_id)
+
     async def drop_dead_letter(self, run_id: str) -> bool:
         session = await self._ready()
         if run_id.startswith("event-"):

@@ -81,6 +81,9 @@ class SqliteRuns(SqliteClaims, SqliteMoved):
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._database.write(_release, trigger, drop, hold)
 
+    async def release_run(self, run_id: str) -> bool:
+        return await self._database.write(_release_run, run_id)
+
     async def drop_dead_letter(self, run_id: str) -> bool:
         return await self._database.write(_drop_dead_letter, run_id)
 
@@ -313,6 +316,19 @@ def _release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
         for (seq,) in tx.execute(held, (found.id, hold, hold)).fetchall():
             count_run(tx, seq, found.id, now)
     return release_held(tx, found, hold, now, drop=drop)
+
+
+def _release_run(tx: Transaction, run_id: str) -> bool:
+    row = tx.row("SELECT seq, state, due_at, trigger, budgeted FROM runs WHERE id=?", (id_of(run_id),))
+    if row is None:
+        raise NotFound(f"there is no run {run_id!r}")
+    seq, state, due, trigger, budgeted = row
+    if state != HELD:
+        return False
+    if budgeted:
+        count_run(tx, seq, trigger, tx.now())
+    admit(tx, seq, tx.now(), due=due)
+    return True
 
 
 def _drop_dead_letter(tx: Transaction, run_id: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harken.errors import NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Dead, Failed, Finished, Park, StepRecord
 from harken.store import GatherInto, NewRun
 from harken.testing.store.claims import ClaimContract, step
@@ -146,6 +147,16 @@ class RunControlContract(StoreWorld):
         await given.store.start(by_hand(due_at=given.now(60)))
         assert await given.claims() == []
         assert await given.store.next_due() == given.now(60)
+
+    async def test_one_held_run_is_released_and_the_others_stay(self, given: Given) -> None:
+        first, second = [(await given.fires(name, hold="flood"))[0] for name in ("a", "b")]
+        assert await given.store.release_run(second)
+        assert (await given.status(first), await given.status(second)) == ("held", "ready")
+        assert not await given.store.release_run(second)
+        assert (await given.claims_one()).id == second
+        with pytest.raises(NotFound):
+            await given.store.release_run("0" * 32)
+        assert await given.store.check() == []
 
     async def test_what_has_not_begun_is_cancelled_at_once(self, given: Given) -> None:
         into = GatherInto("k", given.now(60))

@@ -319,6 +319,26 @@ local function release(trigger, drop, hold)
   return released
 end
 
+-- verb: release_run
+-- with: queue budgets
+-- Release one held run. Return 0 if it is not held.
+local function release_run(run_id)
+  local run = load_run(name(run_id))
+  if not run then
+    return { '!', 'run' }
+  end
+  if run.state ~= HELD then
+    return 0
+  end
+  if run.budget == '1' then
+    spend(run.trigger, 'runs', 1)
+    call('HSET', P .. 'r:' .. run.id, 'budget', '')
+  end
+  admit(run, run.due)
+  write_counts()
+  return 1
+end
+
 -- verb: drop_dead_letter
 -- with: run_states
 -- Drop a dead letter that is a run: it becomes cancelled. Return 0 if it is not dead.
