@@ -44,7 +44,7 @@ function options(element, series, height) {
     cursor: { points: { size: 6 } },
     legend: { show: false },
     padding: [8, 8, 0, 0],
-    axes: [{ ...axis, grid: { show: false }, values: clockLabels }, { ...axis, size: 44, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? number(tick) : "")) }],
+    axes: [{ ...axis, grid: { show: false }, values: clockLabels, space: 80 }, { ...axis, size: 44, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? number(tick) : "")) }],
     scales: { y: { range: (_, low, high) => [0, Math.max(4, high * 1.1)] } },
     series: [{ value: (_, seconds) => stamp(seconds * 1000) }, ...series.map((one) => line(one, colour(one.colour)))],
   };
@@ -60,6 +60,7 @@ const DAY = 86_400;
 function clockLabels(plot, ticks) {
   const long = ticks.at(-1) - ticks[0] > 2 * DAY;
   const timeZone = zone.value === "utc" ? "UTC" : undefined;
-  const form = long ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit" };
+  const seconds = ticks[1] - ticks[0] < 60 ? { second: "2-digit" } : {};
+  const form = long ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", ...seconds };
   return ticks.map((tick) => new Intl.DateTimeFormat("en-GB", { ...form, timeZone }).format(new Date(tick * 1000)));
 }
