@@ -11,6 +11,7 @@ import aiohttp
 
 from harken.app import App
 from harken.clock import SystemClock
+from harken.testing.fakes import Listing
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.ntfy import FakeNtfy
 from tests.services.whole import write
@@ -24,6 +25,12 @@ models: {{default: echo}}
 integrations:
   github: {{kind: github, token: classic, base_url: "{url}", allow_private_networks: true}}
   ntfy: {{kind: ntfy, base_url: "{ntfy}", allow_private_networks: true}}
+  shop: {{kind: json, allow_private_networks: true}}
+feeds:
+  items:
+    integration: shop
+    interval: 10m
+    query: {{url: "{listing}/offsets", items_path: items, time_field: created_at}}
 trackers:
   acme: {{type: github, project: acme/shop, base_url: "{url}", polling: {{enabled: true, interval_seconds: 600}}}}
 projects:
@@ -46,6 +53,12 @@ trigger: {webhook: {id: failing, secret: not much of a secret, id_field: id}}
 steps:
   - {id: stop, action: http, url: "http://127.0.0.1:9/"}
 """
+POLLED = """
+name: polled
+trigger: {feed: items}
+steps:
+  - {id: say, action: transform, set: {text: hello}}
+"""
 HOURLY = """
 name: hourly
 trigger: {schedule: {every: 1h}}
@@ -59,10 +72,11 @@ async def inhabited(directory: Path, store: str) -> AsyncIterator[App]:
     """Started, with an event, a run that waits for a person and one that is dead."""
     hub = GitHub(SystemClock())
     hub.repos["acme/shop"].roles["leo"] = "write"
-    async with hub.serve(), FakeNtfy(SystemClock()).serve() as ntfy:
+    listing = Listing(SystemClock())
+    async with hub.serve(), FakeNtfy(SystemClock()).serve() as ntfy, listing.serve():
         hub.open("fix", by="leo", title="It breaks")
-        texts = {"fix-bug": FIX_BUG, "hooked": HOOKED, "failing": FAILING, "hourly": HOURLY}
-        write(directory, MAIN.format(store=json.dumps(store), url=hub.url, ntfy=ntfy), **texts)
+        texts = {"fix-bug": FIX_BUG, "hooked": HOOKED, "failing": FAILING, "hourly": HOURLY, "polled": POLLED}
+        write(directory, MAIN.format(store=json.dumps(store), url=hub.url, ntfy=ntfy, listing=listing.url), **texts)
         async with App.start(directory, port=0) as app:
             await _send_webhooks(app)
             while not {"waiting", "dead"} <= await _statuses(app):

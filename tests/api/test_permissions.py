@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from urllib.parse import quote
 
 import pytest
 
 from harken.api.routes import ROUTES
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
-from harken.operate.permissions import METRICS, PERMISSIONS, RUNS_TAIL, TAIL
+from harken.operate.permissions import METRICS, PERMISSIONS, RUNS_TAIL, TAIL, Thing
 from harken.operate.principal import ROLES
 from harken.runs import Workflow
 from tests.api.server import JSON, Reply, Served, serving
@@ -21,14 +24,18 @@ from tests.operate.operator_world import FLOW, Office, opened, trigger
 
 LOCAL = "only-files-of-our-own-have-this"
 SHARED = Workflow(name="shared", rev="r2", definition={"steps": []}, share_with="operator")
+BOBS = Workflow(name="bobs-flow", rev="r3", definition={"steps": []})
 TRIGGERS = (
     trigger("oncall"),
     trigger("anas", feed="deploys", owner="ana"),
-    trigger("bobs", feed="deploys", owner="bob"),
+    trigger("bobs", feed="deploys", owner="bob", workflow="bobs-flow", workflow_rev="r3"),
     trigger("shared", feed="deploys", workflow="shared", workflow_rev="r2"),
 )
 ABOUT = {name: permission for name, permission in PERMISSIONS.items() if name in ROUTES}
 NAMED = {"trigger", "run", "event", "feed", "workflow"}
+ANYTHING: dict[str, Any] = {"since": "1h", "duration": "1h", "filter": "true", "cel": "true", "object": {}}
+OTHERS = ("bobs", "oncall", "INC-1", "company/incidents")
+"""What must not be in anything that ana is told, neither plainly nor in a cursor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +65,7 @@ class House:
 
 async def settled(office: Office) -> None:
     """Triggers of three owners."""
-    workflows = {"oncall": FLOW, "shared": SHARED}
+    workflows = {"oncall": FLOW, "shared": SHARED, "bobs-flow": BOBS}
     office.operator.loaded = replace(office.loaded, triggers=TRIGGERS, workflows=workflows, generation="owned")
     await office.store.open(office.operator.loaded.definitions())
 
@@ -86,22 +93,45 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             things["trigger", owner] = name
             things["run", owner] = next(run for uid, run in runs.items() if uid in (name, uids[name]))
         things |= {("feed", "operator"): "company/incidents", ("feed", "ana"): "deploys", ("feed", "shared"): "deploys"}
-        things |= {("workflow", "shared"): "shared", ("workflow", "ana"): "oncall"}
+        things |= {("workflow", "shared"): "shared", ("workflow", "ana"): "oncall", ("workflow", "bob"): "bobs-flow"}
         yield House(served=served, tokens=tokens, things=things)
 
 
 def params_of(operation: str, house: House, owner: str) -> dict[str, Any]:
     permission = PERMISSIONS[operation]
     given: dict[str, Any] = {name: "x" for name in ROUTES[operation].placed}
+    for name, param in ROUTES[operation].params.items():
+        # what an operation needs is sent, so that it is refused for whom it belongs to and for nothing else
+        if signature(OPERATIONS[operation]).parameters[name].default is Parameter.empty:
+            given.setdefault(name, ANYTHING.get(param, "x"))
     if permission.thing in NAMED and permission.param:
         given[permission.param] = house.things[permission.thing, owner]
     elif operation in ("tokens.create", "triggers.create"):
         given = {"name": "another"}
     if operation == "triggers.replace":
-        given |= {"provider": "schedule", "workflow": {"steps": []}}
-    if operation == "events.replay" and owner == "ana":
+        given["workflow"] = {"steps": []}
+    if permission.thing == "event" and permission.changes and owner == "ana":
+        # triggers of others had it too
         given["trigger"] = "anas"
     return given
+
+
+def missing_of(operation: str, house: House, owner: str) -> dict[str, Any]:
+    """The same with a thing that nobody has."""
+    param = PERMISSIONS[operation].param
+    given = params_of(operation, house, owner)
+    name = "123456" if PERMISSIONS[operation].thing == "event" else f"{given[param]}0"
+    return given | {param: name}
+
+
+def told(reply: Reply, param: str, params: dict[str, Any]) -> tuple[int, str, str]:
+    """What the caller learns; the name that it gave itself is no news."""
+    problem = reply.json()
+    return reply.status, problem["code"], problem["detail"].replace(params[param], "…")
+
+
+def test_every_kind_of_thing_is_tried() -> None:
+    assert set(get_args(Thing)) == NAMED | {"everything", "list", "new", "job", "self"}
 
 
 def test_every_operation_has_a_row_and_every_row_an_operation() -> None:
@@ -150,11 +180,17 @@ async def test_an_owner_is_kept_to_what_is_theirs(operation: str, token: str, ho
         return
     own = await house.call(operation, token, **params_of(operation, house, "ana"))
     assert own.status not in (401, 403), own.body
-    if permission.thing in NAMED - {"event", "workflow"}:
-        for owner in {"operator", "bob"} & {owner for thing, owner in house.things if thing == permission.thing}:
+    if permission.thing in NAMED:
+        owners = {"operator", "bob"} & {owner for thing, owner in house.things if thing == permission.thing}
+        assert owners, f"nothing of others is tried for {operation}"
+        for owner in owners:
             others = await house.call(operation, token, **params_of(operation, house, owner))
             assert others.status == 404, others.body
             assert house.things[permission.thing, owner] not in others.json()["fix"]
+            missing = await house.call(operation, token, **missing_of(operation, house, owner))
+            assert told(missing, permission.param, missing_of(operation, house, owner)) == told(
+                others, permission.param, params_of(operation, house, owner)
+            )
 
 
 async def test_what_is_shared_is_seen_and_started_but_not_changed(house: House) -> None:
@@ -326,3 +362,100 @@ async def test_the_steps_of_a_shared_workflow_are_not_edited_by_those_it_is_shar
     assert (refused.status, "only shared with you" in refused.json()["detail"]) == (403, True)
     plain = await house.call("runs.rerun", "ana-operator", id=started)
     assert plain.status == 200
+
+
+FOREIGN_FILTERS = {
+    "events.list": 'verdicts.exists(v, v.trigger == "bobs")',
+    "runs.list": 'trigger == "bobs"',
+    "dead.list": 'trigger == "bobs"',
+    "triggers.list": 'name == "bobs"',
+}
+"""True only for what is bob's: to ana it has to be as if it were true for nothing."""
+LISTS = [name for name, permission in ABOUT.items() if permission.thing == "list"]
+
+
+@pytest.mark.parametrize("operation", LISTS)
+async def test_no_list_and_no_cursor_tells_of_others(operation: str, house: House) -> None:
+    foreign = {*OTHERS, *(house.things["run", owner] for owner in ("bob", "operator"))} - {"oncall"}
+    said: list[str] = []
+    cursor = ""
+    for _ in range(10):
+        given = {"limit": 1, **({"cursor": cursor} if cursor else {})}
+        reply = await house.call(operation, "ana-operator", **given)
+        assert reply.status == 200, reply.body
+        cursor = reply.json()["next"] or ""
+        said += [reply.body.decode(), base64.urlsafe_b64decode(f"{cursor}===").decode()]
+    assert [name for name in foreign if any(name in text for text in said)] == []
+
+
+@pytest.mark.parametrize("operation", [name for name in LISTS if "filter" in ROUTES[name].params.values()])
+async def test_a_filter_does_not_tell_of_others_not_even_by_how_it_fails(operation: str, house: House) -> None:
+    nothing = FOREIGN_FILTERS[operation].replace("bobs", "nobodys")
+    for limit in (1, 50):
+        asked = [
+            {"where": quote(where), "limit": limit}
+            for where in (nothing, FOREIGN_FILTERS[operation], f"{FOREIGN_FILTERS[operation]} && 1 / 0 == 1")
+        ]
+        replies = [await house.call(operation, "ana-operator", **given) for given in asked]
+        assert [reply.status for reply in replies] == [200, 200, 200], replies[-1].body
+        assert len({reply.body for reply in replies}) == 1, [reply.body for reply in replies]
+
+
+@pytest.mark.parametrize("operation", [name for name in LISTS if "trigger" in ROUTES[name].params])
+async def test_the_trigger_of_another_is_as_unknown_as_one_that_nobody_has(operation: str, house: House) -> None:
+    others, missing = [await house.call(operation, "ana-viewer", trigger=name) for name in ("bobs", "bobs0")]
+    assert (others.status, missing.status) == (404, 404)
+    assert told(others, "n", {"n": "bobs"}) == told(missing, "n", {"n": "bobs0"})
+
+
+@pytest.mark.parametrize("operation", LISTS)
+async def test_a_cursor_that_somebody_else_got_shows_nothing_of_theirs(operation: str, house: House) -> None:
+    first = (await house.call(operation, "operator", limit=1)).json()
+    reply = await house.call(operation, "ana-operator", cursor=first["next"] or "")
+    assert reply.status == 200, reply.body
+    assert not {name for name in OTHERS if name != "oncall" and name in reply.body.decode()}
+
+
+async def test_a_workflow_does_not_tell_whose_triggers_start_it(house: House) -> None:
+    shown = (await house.call("workflows.show", "ana-operator", name="oncall")).json()
+    listed = {row["name"]: row["triggers"] for row in await house.rows("workflows.list", "ana-operator")}
+    assert (shown["triggers"], listed) == (["anas"], {"oncall": ["anas"], "shared": ["shared"]})
+
+
+async def test_a_key_of_another_owner_whose_token_had_the_same_name_is_a_new_one(house: House) -> None:
+    make = house.served.office.operator.call
+    answers = []
+    for owner, name in (("bob", "bobs"), ("ana", "anas")):
+        token = (await make("tokens.create", name="laptop", role="operator", owner=owner))["token"]
+        headers = {**JSON, "Idempotency-Key": "k", "Authorization": f"Bearer {token}"}
+        answers.append(await house.served.send("POST", "/api/dead/retry", f'{{"trigger": "{name}"}}'.encode(), headers))
+        await make("tokens.revoke", id="laptop")
+    assert [reply.status for reply in answers] == [200, 200]
+    assert "idempotency-replayed" not in answers[1].headers
+
+
+REBOUND = {"Host": "evil.example", "Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}
+FOREIGN = {
+    "another host": ({"Host": "evil.example"}, 421),
+    "a page of a rebound name": (REBOUND, 421),
+    "a page elsewhere": ({"Origin": "https://evil.example"}, 403),
+    "a page without an origin": ({"Origin": "null"}, 403),
+    "a page of another port": ({"Origin": "http://localhost:3000"}, 403),
+    "a request of another site": ({"Sec-Fetch-Site": "cross-site"}, 403),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+async def test_a_foreign_page_reaches_no_operation_whatever_token_it_has(kind: str, house: House) -> None:
+    headers, status = FOREIGN[kind]
+    bearer = {"Authorization": f"Bearer {house.tokens['admin']}"}
+    found = {}
+    for route in ROUTES.values():
+        path, _ = route.address(dict.fromkeys(route.placed, "1"))
+        body = None if route.in_query else b"{}"
+        reply = await house.served.send(route.method, path, body, {**JSON, **bearer, **headers})
+        found[route.operation] = reply.status
+    for path in ("/api/events/tail", "/api/runs/tail", "/api/openapi.json", "/metrics", "/health", "/api/session"):
+        method = "POST" if path == "/api/session" else "GET"
+        found[path] = (await house.served.send(method, path, b"{}", {**JSON, **bearer, **headers})).status
+    assert {name: answered for name, answered in found.items() if answered != status} == {}

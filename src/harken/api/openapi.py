@@ -13,7 +13,9 @@ from harken import __version__
 from harken.api.params import BODY_LIMIT, MOST, PAGE
 from harken.api.routes import ROUTES, Param, Route
 from harken.api.shapes import ANSWERS, Problem
+from harken.operate.bulk import ACTIONS, OF_RUNS
 from harken.operate.operator import OPERATIONS
+from harken.operate.principal import ROLES
 
 __all__ = ["document", "specification"]
 
@@ -84,7 +86,7 @@ JSON: Mapping[str, Schema] = {
 """What the parameters `object` and `any` take."""
 
 _TOKEN_NAME = {"type": "string", "maxLength": 60, "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.@-]*$"}
-_SINCE = PARAMS["since"]
+_BEGIN = {**PARAMS["since"], "pattern": f"{MOMENT}|{DURATION}", "format": "harken-begin"}
 _EXPIRES = {"type": "string", "format": "harken-expiry", "examples": ["90d"]}
 _WORKFLOW = {"anyOf": [{"type": "string", "pattern": SOME}, PARAMS["object"]]}
 _FILTERS = {
@@ -98,17 +100,20 @@ NARROWED: Mapping[str, Schema] = {
     "events.list.include": {"type": "array", "items": {"enum": ["data"]}},
     "events.forget.subject": {"type": "string", "pattern": r"^\s*[^\s\u0000][^\u0000]+[^\s\u0000]\s*$"},
     "events.replay_range.trigger": {"type": "string", "pattern": r"^[^\u0000]*[^\s,\u0000][^\u0000]*$"},
-    "events.replay_range.since": {**_SINCE, "pattern": f"{MOMENT}|{DURATION}", "format": "harken-begin"},
+    "events.replay_range.since": _BEGIN,
+    "triggers.seek.to": _BEGIN,
+    "triggers.seek.token": {"type": "string", "pattern": "^([0-9]{1,17}-[0-9]{1,17})?$"},
+    "triggers.bank.limit": {"type": "integer", "minimum": 1, "maximum": 200},
     "tools.list.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
     "tools.schemas.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
-    "bulk.plan.action": {"enum": ["retry", "cancel", "drop", "replay"]},
-    "bulk.plan.where": {**PARAMS["filter"], "pattern": SOME},
+    "bulk.plan.action": {"enum": list(ACTIONS)},
+    "bulk.plan.agent": {"type": "string", "pattern": TEXT},
     "tokens.create.name": _TOKEN_NAME,
     "tokens.create.owner": {**_TOKEN_NAME, "pattern": r"^$|^[A-Za-z0-9][A-Za-z0-9_.@-]*$"},
     "tokens.create.expires": {**_EXPIRES, "pattern": f"^never$|{MOMENT}|{DURATION}"},
     "tokens.rotate.expires": {**_EXPIRES, "pattern": f"^$|^never$|{MOMENT}|{DURATION}"},
     **{f"triggers.{change}.workflow": _WORKFLOW for change in ("create", "replace", "edit")},
-    "tokens.create.role": {"enum": ["viewer", "operator", "admin"]},
+    "tokens.create.role": {"enum": list(ROLES)},
     **{f"{noun}.list.where": {**PARAMS["filter"], "examples": [example]} for noun, example in _FILTERS.items()},
 }
 """What the name of an operation and of its parameter tells beyond the kind of the parameter."""
@@ -123,16 +128,25 @@ _ROW = {
 _BOTH = {"properties": {"latest": {"const": True}, "same": {"const": True}}, "required": ["latest", "same"]}
 _NOT_BOTH = {"not": _BOTH}
 
+
+def _plan(action: Schema, **others: Schema) -> Schema:
+    """A plan chooses by a filter or by ids, and only a replay names its trigger."""
+    parts = {"where": {"pattern": SOME}, "ids": {"maxItems": 0}, "trigger": {"maxLength": 0}, **others}
+    needed = [name for name, part in parts.items() if {"minLength", "minItems"} & set(part)]
+    needed += ["where"] if parts["where"]["pattern"] == SOME else []
+    return {"required": ["action", *needed], "properties": {"action": action, **parts}}
+
+
+_FILLED, _WITH_FIELDS = {"minLength": 1}, {"minProperties": 1}
+
 RULES: Mapping[str, Schema] = {
     "bulk.plan": {
-        "allOf": [
-            {
-                "if": {"properties": {"action": {"const": "replay"}}},
-                "then": {"required": ["trigger"], "properties": {"trigger": {"minLength": 1}}},
-                "else": {"properties": {"trigger": {"maxLength": 0}}},
-            },
+        "anyOf": [
+            _plan({"enum": list(OF_RUNS)}),
+            _plan({"enum": list(OF_RUNS)}, where={"pattern": r"^\s*$"}, ids={"minItems": 1}),
             # a dead letter has no time that could be asked for
-            {"if": {"properties": {"action": {"const": "drop"}}}, "then": {"properties": {"since": {"maxLength": 0}}}},
+            _plan({"const": "drop"}, since={"maxLength": 0}),
+            _plan({"const": "replay"}, trigger={"minLength": 1}),
         ],
     },
     "tokens.create": {
@@ -142,6 +156,12 @@ RULES: Mapping[str, Schema] = {
     "dead.retry": _NOT_BOTH,
     "dead.retry_all": _NOT_BOTH,
     "triggers.backtest": {"not": {"required": ["last", "since"]}},
+    "runs.rerun": {
+        # what came before the step was done with the input as it was; and only a step has an input of its own
+        "not": {"required": ["from_step", "input"], "properties": {"from_step": _FILLED, "input": _WITH_FIELDS}},
+        "if": {"required": ["step_input"], "properties": {"step_input": _WITH_FIELDS}},
+        "then": {"required": ["from_step"], "properties": {"from_step": _FILLED}},
+    },
     "triggers.create": {"examples": [_ROW]},
 }
 """What parameters in a body have to do with each other."""

@@ -123,7 +123,7 @@ _TABLE = (
     _post("triggers.pause", f"{_TRIGGER}/pause", name="text", reason="text"),
     _post("triggers.resume", f"{_TRIGGER}/resume", name="text"),
     _post("triggers.reset", f"{_TRIGGER}/reset", name="text", cursor="flag", yes="flag"),
-    _post("triggers.seek", f"{_TRIGGER}/seek", name="text", to="text", token="text"),
+    _post("triggers.seek", f"{_TRIGGER}/seek", name="text", to="since", token="text"),
     _post("triggers.release", f"{_TRIGGER}/release", name="text"),
     _post("triggers.drop", f"{_TRIGGER}/drop", name="text"),
     _get("triggers.export", f"{_TRIGGER}/export", name="text"),

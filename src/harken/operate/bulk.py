@@ -23,7 +23,7 @@ from harken.store import Document
 from harken.store.documents import PLAN
 from harken.suggest import suggest_fix
 
-__all__ = ["ACTIONS", "execute", "make_plan", "show", "undo"]
+__all__ = ["ACTIONS", "OF_RUNS", "execute", "make_plan", "show", "undo"]
 
 ACTIONS = ("retry", "cancel", "release", "drop", "replay")
 MOST = 10_000

@@ -16,6 +16,7 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
 from harken.operate.event_bank import is_starred
 from harken.operate.idempotency import new_id
+from harken.operate.ownership import visible
 from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
 from harken.operate.rows import Plain, event_row, plain
 from harken.operate.where import EVENT_FIELDS, Where, filter_page
@@ -74,9 +75,8 @@ async def list_events(
     """Recorded events, newest first; their data only if `include` has `data`. `where` is a filter in CEL."""
     if where:
         given = {"feed": feed, "trigger": trigger, "key": key, "since": since}
-        page = await filter_page(
-            partial(list_events, context), Where(where, EVENT_FIELDS), given, ("feed", "key"), cursor, bounded(limit)
-        )
+        read, known, see = partial(list_events, context), Where(where, EVENT_FIELDS), visible(context, "verdicts")
+        page = await filter_page(read, known, given, ("feed", "key"), see, cursor, bounded(limit))
         for row in () if include else page["items"]:
             del row["data"]
         return page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harken.operate.context import Context
+from harken.operate.ownership import visible_rows
 from harken.operate.paging import page_by
 from harken.operate.rows import Plain, feed_row, lag_row, plain, spans
 
@@ -16,7 +17,7 @@ async def list_feeds(context: Context, *, cursor: str = "", limit: int = 0) -> P
     # a feed that left the configuration stays in the store in case it returns, but is not listed
     ids = sorted((id for id in states if id in known or not known), key=context.feed_label)
     rows = [feed_row(states[id], known.get(id), _listeners(context, id)) for id in ids]
-    return page_by(rows, cursor, limit)
+    return page_by(visible_rows(context, "triggers", rows), cursor, limit)
 
 
 async def show(context: Context, *, name: str) -> Plain:

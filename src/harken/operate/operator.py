@@ -269,8 +269,10 @@ class Operator:
 
     async def once(self, key: str, fingerprint: str, act: Callable[[], Awaitable[Answer]]) -> Answer:
         """Do what the first request with this Idempotency-Key asks, and give all others its answer."""
-        context = self._context
-        return await once(context.store, self._principal.name, key, fingerprint, context.clock.now, act)
+        context, caller = self._context, self._principal
+        # a token of the same name that another owner has next does not get what this one was answered
+        who = f"{caller.name}\n{caller.owner}" if caller.owner else caller.name
+        return await once(context.store, who, key, fingerprint, context.clock.now, act)
 
     @property
     def pollers(self) -> Pollers:

@@ -6,7 +6,8 @@ Triggers that files define belong to the operator. They are seen, and their work
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from harken.errors import Forbidden, NotFound
@@ -17,7 +18,7 @@ from harken.operate.principal import Principal
 from harken.operate.rows import Plain, own_secrets
 from harken.runs import Run
 
-__all__ = ["Ownership", "whose"]
+__all__ = ["Ownership", "visible", "visible_rows", "whose"]
 
 _SECRET = re.compile(r"\$\{\s*secret\s*:([^}]*)", re.IGNORECASE)
 OPERATORS = "operator"
@@ -40,7 +41,12 @@ class Ownership:
         """The parameters to call the operation with. Raises NotFound for what the principal may not see, Forbidden for
         what it may see and not change."""
         given = dict(params)
-        if not self._principal.limited or permission.thing in ("list", "self"):
+        if not self._principal.limited or permission.thing == "self":
+            return given
+        if permission.thing == "list":
+            if given.get("trigger") and not self.sees(self._name_of(str(given["trigger"]))):
+                # which events it has verdicts on would be told by what is left of them
+                raise NotFound(f"there is no trigger {given['trigger']}")
             return given
         if permission.thing == "job":
             return given | self._as_agent(permission, given)
@@ -69,7 +75,7 @@ class Ownership:
         if permission.thing == "list":
             rows = [shown for row in answer["items"] if (shown := self.row(permission.param, row)) is not None]
             return answer | {"items": rows}
-        if permission.thing == "feed":
+        if permission.thing in ("feed", "workflow") and "triggers" in answer:
             return answer | {"triggers": self._names(answer["triggers"])}
         if permission.thing == "event" and "verdicts" in answer:
             return answer | {"verdicts": self._verdicts(answer)}
@@ -86,8 +92,11 @@ class Ownership:
             names = self._names(row["triggers"])
             return row | {"triggers": names} if names else None
         if by == "name":
-            is_workflow = "steps" in row
-            return row if (self.sees_workflow if is_workflow else self.sees)(str(row["name"])) else None
+            if "steps" in row:
+                # a workflow, which triggers of others may start too
+                own = row | {"triggers": self._names(row["triggers"])}
+                return own if self.sees_workflow(str(row["name"])) else None
+            return row if self.sees(str(row["name"])) else None
         # the dead letter of an event has a feed in place of a trigger
         if row.get("what") == "event":
             return None
@@ -211,6 +220,21 @@ class Ownership:
         if edits and not run.trigger:
             # its steps may use secrets of the operator, and could send them anywhere
             raise Forbidden(f"the workflow of run {run.id} is only shared with you: its steps stay as they are")
+
+
+def visible(context: Context, by: str) -> Callable[[Plain], Plain | None]:
+    """How the caller sees a row of a list; None for one that it may not see.
+
+    Lists ask before they filter rows and cut them into pages: else filters and cursors would tell of the others."""
+    if not context.principal.limited:
+        return lambda row: row
+    return partial(Ownership(context, context.principal).row, by)
+
+
+def visible_rows(context: Context, by: str, rows: Iterable[Plain]) -> list[Plain]:
+    """The rows of a list that is in memory as a whole, as the caller sees them."""
+    see = visible(context, by)
+    return [shown for row in rows if (shown := see(row)) is not None]
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import get_args
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.events import HEARTBEAT_SECONDS, moment_of
+from harken.operate.ownership import visible
 from harken.operate.paging import MOST, bounded, id_after, to_cursor
 from harken.operate.rows import Plain, dead_row, run_detail, run_row
 from harken.operate.where import DEAD_FIELDS, RUN_FIELDS, Where, filter_page
@@ -59,7 +60,8 @@ async def list_runs(
     if where:
         given = {"trigger": trigger, "status": status, "workflow": workflow, "since": since}
         known, found_by = Where(where, RUN_FIELDS), ("trigger", "status", "workflow")
-        return await filter_page(partial(list_runs, context), known, given, found_by, cursor, bounded(limit))
+        read, see = partial(list_runs, context), visible(context, "trigger")
+        return await filter_page(read, known, given, found_by, see, cursor, bounded(limit))
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
@@ -155,7 +157,8 @@ async def list_dead(context: Context, *, where: str = "", cursor: str = "", limi
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
     if where:
         known = Where(where, DEAD_FIELDS)
-        return await filter_page(partial(list_dead, context), known, {}, (), cursor, bounded(limit))
+        read, see = partial(list_dead, context), visible(context, "trigger")
+        return await filter_page(read, known, {}, (), see, cursor, bounded(limit))
     found = await context.store.dead(before=id_after(cursor), limit=bounded(limit))
     return {"items": [dead_row(letter, context.feed_label) for letter in found.items], "next": to_cursor(found.next)}
 

@@ -87,7 +87,7 @@ def _token(line: datetime, state: FeedState) -> str:
 def _confirmed(token: str, line: datetime, state: FeedState, to: str) -> datetime:
     """The time that was shown, if nothing has changed since."""
     revision, _, micros = token.partition("-")
-    if not (revision.isdecimal() and micros.isdecimal() and len(micros) < 18):
+    if not (token.isascii() and revision.isdecimal() and micros.isdecimal() and max(len(revision), len(micros)) < 18):
         raise Malformed("this is not the token of a preview")
     shown = datetime.fromtimestamp(int(micros) / 1_000_000, tz=line.tzinfo)
     relative = not to[:4].isdecimal()

@@ -16,6 +16,7 @@ from harken.ingest.live import Late
 from harken.ingest.parts import stored_position
 from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
+from harken.operate.ownership import visible_rows
 from harken.operate.paging import page_by
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
@@ -70,7 +71,8 @@ async def list_triggers(
         else []
     )
     wanted = Where(where, TRIGGER_FIELDS) if where else None
-    chosen = [row for row in rows if type in ("", row["type"]) and (wanted is None or wanted.accepts(row))]
+    seen = visible_rows(context, "name", rows)
+    chosen = [row for row in seen if type in ("", row["type"]) and (wanted is None or wanted.accepts(row))]
     return page_by(chosen, cursor, limit)
 
 

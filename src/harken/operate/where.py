@@ -102,9 +102,15 @@ def _equalities(condition: Condition) -> Iterator[tuple[str, str]]:
 
 
 async def filter_page(
-    read: Reading, where: Where, given: Mapping[str, Any], pushed: Collection[str], cursor: str, limit: int
+    read: Reading,
+    where: Where,
+    given: Mapping[str, Any],
+    pushed: Collection[str],
+    see: Callable[[Plain], Plain | None],
+    cursor: str,
+    limit: int,
 ) -> Plain:
-    """A page of the rows that the filter accepts: `read` gives pages of all of them.
+    """A page of the rows that the filter accepts: `read` gives pages of all of them, `see` what the caller may see.
 
     `pushed` are the parameters of `read` that mean the same as a field. The page may have fewer rows than `limit`, and
     go on all the same; `looked_at` says how many rows were looked at for it.
@@ -114,16 +120,19 @@ async def filter_page(
         if name in where.equal and not params.get(name):
             params[name] = where.equal[name]
     items: list[Plain] = []
-    looked_at = 0
+    looked_at = read_rows = 0
     following: str | None = cursor or None
     while True:
         size = limit - len(items)
         page = await read(**params, cursor=following or "", limit=size)
-        looked_at += len(page["items"])
-        items += [row for row in page["items"] if where.accepts(row)]
+        read_rows += len(page["items"])
+        # a filter must not tell anything of rows that the caller may not see, not even by how it fails
+        seen = [shown for row in page["items"] if (shown := see(row)) is not None]
+        looked_at += len(seen)
+        items += [row for row in seen if where.accepts(row)]
         following = page["next"]
         full = limit - len(items) < min(SMALLEST_READ, limit)
-        if following is None or full or looked_at >= MOST_LOOKED_AT:
+        if following is None or full or read_rows >= MOST_LOOKED_AT:
             break
     if not items and where.failed and where.failed == looked_at:
         raise Malformed(f"the filter fails on each of {looked_at} rows: {where.reason}")

@@ -10,6 +10,7 @@ import msgspec
 from harken.operate.configuration import finding_rows, only_workflows
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
+from harken.operate.ownership import visible_rows
 from harken.operate.paging import page_by
 from harken.operate.rows import Plain, plain
 from harken.store import NewRun
@@ -33,7 +34,7 @@ async def list_workflows(context: Context, *, cursor: str = "", limit: int = 0) 
         }
         for name, workflow in context.workflows().items()
     ]
-    return page_by(rows, cursor, limit)
+    return page_by(visible_rows(context, "name", rows), cursor, limit)
 
 
 async def show(context: Context, *, name: str) -> Plain:
