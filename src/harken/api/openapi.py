@@ -131,7 +131,12 @@ _NOT_BOTH = {"not": _BOTH}
 
 def _plan(action: Schema, **others: Schema) -> Schema:
     """A plan chooses by a filter or by ids, and only a replay names its trigger."""
-    parts = {"where": {"pattern": SOME}, "ids": {"maxItems": 0}, "trigger": {"maxLength": 0}, **others}
+    parts: dict[str, Schema] = {
+        "where": {"pattern": SOME},
+        "ids": {"maxItems": 0},
+        "trigger": {"maxLength": 0},
+        **others,
+    }
     needed = [name for name, part in parts.items() if {"minLength", "minItems"} & set(part)]
     needed += ["where"] if parts["where"]["pattern"] == SOME else []
     return {"required": ["action", *needed], "properties": {"action": action, **parts}}
