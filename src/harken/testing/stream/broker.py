@@ -20,6 +20,8 @@ class Broker:
     what was acknowledged."""
     resumes = True
     """Whether what was sent while nobody was connected is delivered later."""
+    full = 2_000
+    """How many messages are a full queue; fewer where the server needs long for so many."""
 
     def source(self) -> StreamSource:
         """A new source, as a new process makes one. Where there are deadlines, let them be about two seconds."""
