@@ -17,7 +17,7 @@ from harken.errors import HarkenError, NeedsAttention
 from harken.http import Client
 from harken.kit.aws_keys import AwsKey, AwsRoleAccount, current_key, key_fields
 from harken.services.aws.api import AwsAccount
-from harken.services.s3 import S3Account
+from harken.services.aws.s3 import S3Account
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer, FakeServer, Handler

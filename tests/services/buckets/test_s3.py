@@ -18,7 +18,7 @@ from yarl import URL
 
 from harken.errors import Garbled, NeedsAttention, RetryLater
 from harken.kit.object_listing import BucketListing
-from harken.services.s3 import (
+from harken.services.aws.s3 import (
     S3Account,
     S3Query,
     bucket_url,
