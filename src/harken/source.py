@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Act",
     "Action",
+    "Announced",
+    "AnnouncedSource",
     "Asking",
     "Batch",
     "Call",
@@ -173,6 +175,22 @@ class RingingSource(Protocol):
     async def rung(self) -> None:
         """Return when something may have changed since the last call. The wait may be cancelled, and begun again."""
         ...
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the changes that reads found since then were announced, and how many were missed."""
+
+    announced: int
+    missed: int
+    since: datetime
+
+
+@runtime_checkable
+class AnnouncedSource(Protocol):
+    """A source that hears of changes and counts how many it did not hear of."""
+
+    @property
+    def announced(self) -> Announced: ...
 
 
 @runtime_checkable

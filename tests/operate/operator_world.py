@@ -27,7 +27,7 @@ from harken.operate.operator import Operator
 from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
-from harken.source import Cursor, Host, Lag, Place, PositionedSource
+from harken.source import Announced, Cursor, Host, Lag, Place, PositionedSource
 from harken.store import Commit, Committed, Failure, Store, Tick
 from harken.testing import HandClock
 from harken.ticket import TicketTracker
@@ -66,6 +66,7 @@ class FakeEngine:
         self.late: dict[str, Late] = {}
         self.sources: dict[str, PositionedSource] = {}
         self.lags: dict[str, Lag] = {}
+        self.bells: dict[str, Announced] = {}
         self.in_hand: dict[tuple[str, str], datetime] = {}
         self.waits = 0
         self.beats = 1
@@ -132,6 +133,9 @@ class FakeEngine:
 
     def stream_lags(self) -> Mapping[str, Lag]:
         return self.lags
+
+    def announced(self) -> Mapping[str, Announced]:
+        return self.bells
 
     def in_hand_since(self, feed: str, key: str) -> datetime | None:
         return self.in_hand.get((feed, key))

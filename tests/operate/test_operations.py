@@ -13,6 +13,7 @@ from harken.config.settings import Models, Settings
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.operator import OPERATIONS, Operator
 from harken.runs import Dead, Park, StepRecord
+from harken.source import Announced
 from harken.store import Settlement
 from tests.operate.operator_world import POLLED, Office
 
@@ -52,6 +53,14 @@ async def test_runs_and_events_have_their_stable_names(office: Office) -> None:
     assert set(events[0]) >= EVENT
     assert runs[0]["event_keys"] == ["INC-1"]
     assert {v["trigger"]: v["outcome"] for v in events[0]["verdicts"]} == {"oncall": "fired", "digest": "gathered"}
+
+
+async def test_a_feed_with_a_doorbell_shows_how_many_changes_it_missed(office: Office) -> None:
+    shown = await office.ask("feeds.show", name=POLLED.name)
+    assert (shown["announced"], shown["unannounced"]) == (None, None)
+    office.engine.bells[POLLED.name] = Announced(announced=97, missed=3, since=office.clock.now())
+    shown = await office.ask("feeds.show", name=POLLED.name)
+    assert (shown["announced"], shown["unannounced"]) == (97, 3)
 
 
 async def test_every_answer_is_made_of_the_types_of_json(office: Office) -> None:

@@ -310,6 +310,8 @@ class FeedDetail(Feed, total=False):
     clock_skew: float
     lag_messages: int | None
     lag_seconds: float | None
+    announced: int | None
+    unannounced: int | None
     coverage: list[Span]
     ticks: list[dict[str, Any]]
 

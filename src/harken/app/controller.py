@@ -38,7 +38,7 @@ from harken.operate.fleet import Member
 from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.rate_limit import Level
 from harken.run.worker import Worker
-from harken.source import Closable, Cursor, Host, Lag, Place, PositionedSource
+from harken.source import Announced, Closable, Cursor, Host, Lag, Place, PositionedSource
 from harken.store import Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
@@ -320,6 +320,9 @@ class Controller:
 
     def stream_lags(self) -> Mapping[str, Lag]:
         return self._intake.stream_lags()
+
+    def announced(self) -> Mapping[str, Announced]:
+        return self._intake.announced()
 
     def in_hand_since(self, feed: str, key: str) -> datetime | None:
         return self._intake.in_hand_since(feed, key)

@@ -34,7 +34,7 @@ from harken.operate.engine import Preview
 from harken.operate.operator import Operator
 from harken.rate_limit import Level
 from harken.services import registry
-from harken.source import Cursor, Host, Lag, Place, PositionedSource
+from harken.source import Announced, Cursor, Host, Lag, Place, PositionedSource
 from harken.store import Store
 from harken.store.transfer import refuse_marked
 from harken.ticket import TicketTracker
@@ -111,6 +111,9 @@ class Offline:
         return {}
 
     def stream_lags(self) -> Mapping[str, Lag]:
+        return {}
+
+    def announced(self) -> Mapping[str, Announced]:
         return {}
 
     def in_hand_since(self, feed: str, key: str) -> datetime | None:

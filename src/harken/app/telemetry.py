@@ -96,6 +96,12 @@ class Telemetry:
             "feed",
             self._lag_seconds,
         )
+        metrics.gauges(
+            "harken_doorbell_announced", "Changes that a feed's doorbell announced.", "feed", self._announced
+        )
+        metrics.gauges(
+            "harken_doorbell_missed", "Changes that were found without an announcement.", "feed", self._missed
+        )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
         self._runs = RunMetrics(worker.workflow_name)
@@ -233,6 +239,14 @@ class Telemetry:
 
     def _active(self) -> float:
         return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")
+
+    def _announced(self) -> Mapping[str, float]:
+        feeds = self._intake.feeds
+        return {feeds[name].feed.display_name: one.announced for name, one in self._intake.announced().items()}
+
+    def _missed(self) -> Mapping[str, float]:
+        feeds = self._intake.feeds
+        return {feeds[name].feed.display_name: one.missed for name, one in self._intake.announced().items()}
 
     def _lag_messages(self) -> Mapping[str, float]:
         return {feed: lag.messages for feed, lag in self._stream_lags() if lag.messages is not None}

@@ -30,7 +30,7 @@ from harken.ingest.run_answers import RunAnswers
 from harken.ingest.scheduler import TickSlots
 from harken.ingest.start_lines import StartLines
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
-from harken.source import Lag, PushSource, Source
+from harken.source import Announced, AnnouncedSource, Lag, PushSource, Source
 from harken.store import FUTURE_SECONDS, HOUSEKEEPING, Definitions, Opened
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
@@ -247,6 +247,11 @@ class Intake:
         """What waits at the brokers of the streams that this process follows, by feed, as far as they say."""
         now = self._clock.now()
         return {name: lag.at(now) for name, lag in self.registry.streamer.lags.items()}
+
+    def announced(self) -> dict[str, Announced]:
+        """How many changes the feeds that hear of them were told of, by feed."""
+        sources = ((name, live.source) for name, live in self.feeds.items())
+        return {name: source.announced for name, source in sources if isinstance(source, AnnouncedSource)}
 
     def in_hand_since(self, feed: str, key: str) -> datetime | None:
         """Since when this process holds a message of a stream that is not committed yet; None if it has none."""

@@ -25,7 +25,7 @@ from harken.kit.manifest import Difference, Folder, FolderBuilder, Manifest, app
 from harken.kit.models import QueryModel
 from harken.source import Batch, Cursor, Host
 
-__all__ = ["VERSION_BYTES", "BucketListing", "BucketQuery", "ListedObject", "ListedPage"]
+__all__ = ["VERSION_BYTES", "BucketListing", "BucketQuery", "ListedObject", "ListedPage", "shown_key"]
 
 log = structlog.get_logger("harken.services")
 
@@ -184,14 +184,12 @@ class BucketListing:
 
     def _add(self, listing: _Listing, listed: ListedObject) -> None:
         key = listed.key
-        if self._include or self._exclude:
-            text = key.decode("utf-8", "surrogateescape")
-            if self._exclude.match(text) or (self._include and not self._include.match(text)):
-                return
+        if not self._is_chosen(key):
+            return
         if b"\0" in key:
             if key not in self._said:
                 self._said.add(key)
-                log.warning(f"{self._kind}.left_out", key=_text(key), reason="has a NUL in its name")
+                log.warning(f"{self._kind}.left_out", key=shown_key(key), reason="has a NUL in its name")
             return
         # a slash before each key keeps /a and a apart: the manifest knows names in folders
         folder, _, name = (b"/" + key).rpartition(b"/")
@@ -202,6 +200,16 @@ class BucketListing:
             self._listing = None
             message = f"{self._query.bucket} has more than {self._query.max_objects} objects that match"
             raise NeedsAttention(message, fix="Name a longer prefix, or raise max_objects")
+
+    def counts(self, key: bytes) -> bool:
+        """Whether the query is about this object."""
+        return key.startswith(self._query.prefix.encode()) and self._is_chosen(key)
+
+    def _is_chosen(self, key: bytes) -> bool:
+        if not self._include and not self._exclude:
+            return True
+        text = key.decode("utf-8", "surrogateescape")
+        return not self._exclude.match(text) and (not self._include or self._include.match(text))
 
     async def _unpack(self, place: Place | None) -> Manifest:
         if place is None:
@@ -217,16 +225,13 @@ class BucketListing:
         if place is None or place.selection == self._selection:
             return False
         if not found.new:
-            key = _key(found.path)
-            text = key.decode("utf-8", "surrogateescape")
-            kept = not self._exclude.match(text) and (not self._include or self._include.match(text))
-            return not kept or not key.startswith(self._query.prefix.encode())
+            return not self.counts(_key(found.path))
         return not found.old and bool(STAMP.unpack(found.new)[1] / 1000 <= place.at)
 
     def _event(self, found: Difference, number: int, since_last: float | None) -> Event:
         kind: Kind = "deleted" if not found.new else "changed" if found.old else "created"
         size, modified, version = STAMP.unpack(found.new or found.old)
-        key, at = _text(_key(found.path)), modified / 1000
+        key, at = shown_key(_key(found.path)), modified / 1000
         known = found.new and at <= self._host.clock.time() and (since_last is None or at >= since_last)
         data = {
             "change": kind,
@@ -254,5 +259,6 @@ def _key(path: bytes) -> bytes:
     return path.removeprefix(b"/")
 
 
-def _text(key: bytes) -> str:
+def shown_key(key: bytes) -> str:
+    """The key as events have it."""
     return key.decode("utf-8", "backslashreplace")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harken.ingest.live import Late
     from harken.ingest.refusals import Refusal
     from harken.operate.activity import Buckets
-    from harken.source import Cursor, Host, Lag, Place
+    from harken.source import Announced, Cursor, Host, Lag, Place
     from harken.ticket import TicketTracker
     from harken.tickets.adoption import AdoptionResult
     from harken.tickets.write_pace import WritePace
@@ -116,6 +116,10 @@ class Engine(Protocol):
 
     def stream_lags(self) -> Mapping[str, Lag]:
         """What waits at the brokers of the streams that this process follows, by feed, as far as they say."""
+        ...
+
+    def announced(self) -> Mapping[str, Announced]:
+        """How many changes the feeds that hear of them were told of, since this process reads them."""
         ...
 
     def in_hand_since(self, feed: str, key: str) -> datetime | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harken.operate.context import Context
 from harken.operate.ownership import visible_rows
 from harken.operate.paging import page_by
-from harken.operate.rows import Plain, feed_row, lag_row, plain, spans
+from harken.operate.rows import Plain, announced_row, feed_row, lag_row, plain, spans
 
 __all__ = ["list_feeds", "show"]
 
@@ -34,6 +34,7 @@ async def show(context: Context, *, name: str) -> Plain:
         "created_at": plain(state.created_at),
         "clock_skew": context.engine.clock_skews().get(id, 0.0) if context.engine else 0.0,
         **lag_row(context.engine.stream_lags().get(id) if context.engine else None),
+        **announced_row(context.engine.announced().get(id) if context.engine else None),
         "coverage": spans(state.coverage),
         "ticks": [plain(tick) for tick in ticks],
     }

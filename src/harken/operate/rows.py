@@ -14,7 +14,7 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.wording import schedule_text
 from harken.runs import Run, StepRecord
 from harken.schedule import Every
-from harken.source import Lag
+from harken.source import Announced, Lag
 from harken.store import Backlog, DeadLetter
 from harken.tickets import tracker_of
 
@@ -240,6 +240,14 @@ def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> P
 def lag_row(lag: Lag | None) -> Plain:
     """What waits at the broker of a stream; None where it does not say, and of every other feed."""
     return {"lag_messages": lag.messages if lag else None, "lag_seconds": lag.seconds if lag else None}
+
+
+def announced_row(announced: Announced | None) -> Plain:
+    """How many changes of a feed with a doorbell were announced, and how many not; None of every other feed."""
+    return {
+        "announced": announced.announced if announced else None,
+        "unannounced": announced.missed if announced else None,
+    }
 
 
 def dead_row(buried: DeadLetter, label: Callable[[str], str]) -> Plain:

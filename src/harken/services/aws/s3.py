@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from yarl import URL
 
 from harken.errors import Garbled, NeedsAttention
@@ -23,7 +23,10 @@ from harken.kit import configure_hint
 from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.aws_keys import ROLE_ENVIRONMENT, AwsRoleAccount, current_key, key_fields
 from harken.kit.object_listing import VERSION_BYTES, BucketListing, BucketQuery, ListedObject, ListedPage
-from harken.source import Host, Plugin
+from harken.services.aws.api import Aws, AwsAccount
+from harken.services.aws.doorbell import RingingListing
+from harken.services.aws.sqs import QUEUE_NAME, Queue
+from harken.source import Host, Plugin, PollSource
 
 __all__ = ["S3Account", "S3Query", "list_page", "plugin", "signed_headers"]
 
@@ -68,7 +71,13 @@ class S3Account(AwsRoleAccount):
 
 
 class S3Query(BucketQuery):
-    """Which objects to look at."""
+    """Which objects to look at, and which queue tells that there is something to see."""
+
+    doorbell: str = Field(
+        "",
+        pattern=rf"^$|{QUEUE_NAME}",
+        description="name or address of an SQS queue of its own that gets the bucket's notifications (optional)",
+    )
 
 
 def bucket_url(account: S3Account, bucket: str) -> str:
@@ -197,8 +206,23 @@ def show_etag(version: bytes) -> dict[str, Any]:
     return {"etag": version[:-2].hex() + (f"-{parts}" if parts else "")}
 
 
-def _source(query: S3Query, account: S3Account, host: Host) -> BucketListing:
-    return BucketListing(query, host, lambda token: list_page(query, account, host, token), show_etag, kind="s3")
+def _source(query: S3Query, account: S3Account, host: Host) -> PollSource:
+    listing = BucketListing(query, host, lambda token: list_page(query, account, host, token), show_etag, kind="s3")
+    if not query.doorbell:
+        return listing
+    return RingingListing(listing, query.bucket, lambda: _doorbell(query, account, host), host)
+
+
+def _doorbell(query: S3Query, account: S3Account, host: Host) -> Queue:
+    """The queue, in the name of the account that lists the bucket."""
+    fields = account.model_dump(exclude={"allow_private_networks"} - set(AwsAccount.model_fields))
+    try:
+        signing = AwsAccount.model_validate(fields)
+    except ValidationError:
+        raise NeedsAttention(
+            "a doorbell needs a key, and the account of the bucket has none", fix="Give it one that may read the queue"
+        ) from None
+    return Queue(Aws(signing, host, "sqs"), query.doorbell)
 
 
 plugin = Plugin(

@@ -29,7 +29,7 @@ from harken.services.aws.notification import Notification, read_notification
 from harken.services.aws.publishing import KEY_ATTRIBUTE, deduplication_id
 from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Plugin, Rejected
 
-__all__ = ["SqsQuery", "SqsStream", "plugin"]
+__all__ = ["MOST", "QUEUE_NAME", "Message", "Queue", "SqsQuery", "SqsStream", "plugin"]
 
 log = structlog.get_logger("harken.services.sqs")
 
@@ -42,7 +42,7 @@ LAG_SECONDS = 5.0
 DELETE_WAITS = (0.2, 1.0)
 """After so many seconds a message that could not be deleted is tried again, and then with the next batch."""
 HOUR = 3_600
-_NAME = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo|https?://[^\s?#]{1,500})$"
+QUEUE_NAME = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo|https?://[^\s?#]{1,500})$"
 _ATTRIBUTE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _ASKED = ("CreatedTimestamp", "MessageRetentionPeriod", "ApproximateNumberOfMessages")
 
@@ -50,7 +50,7 @@ _ASKED = ("CreatedTimestamp", "MessageRetentionPeriod", "ApproximateNumberOfMess
 class SqsQuery(MessageQuery):
     """Which queue is followed, and how long a message stays hidden that is not yet committed."""
 
-    queue: str = Field(pattern=_NAME, description="name or address of the queue")
+    queue: str = Field(pattern=QUEUE_NAME, description="name or address of the queue")
     owner: str = Field("", pattern="^([0-9]{12})?$", description="the account that has the queue, if it is another")
     unwrap: Literal["auto", "sns", "raw"] = Field(
         "auto", description="what an SNS topic sent is taken out of its envelope; raw leaves it there"
@@ -332,7 +332,7 @@ class Queue:
 class SendParams(ParamsModel):
     """A message to send to a queue."""
 
-    queue: str = Field(pattern=_NAME, description="name or address of the queue")
+    queue: str = Field(pattern=QUEUE_NAME, description="name or address of the queue")
     owner: str = Field("", pattern="^([0-9]{12})?$", description="the account that has the queue, if it is another")
     data: Any = Field(description="what to send; JSON")
     group: str = Field("", max_length=128, description="message group: within it a FIFO queue keeps the order")
