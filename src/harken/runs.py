@@ -13,6 +13,7 @@ __all__ = [
     "BY_HAND",
     "FINAL",
     "OPEN",
+    "REPLAYED",
     "Again",
     "Cancelled",
     "Claimed",
@@ -34,6 +35,9 @@ FINAL = frozenset({"done", "failed", "dead", "cancelled"})
 
 BY_HAND = "cancelled by hand"
 """Why a run was cancelled, if nothing else is said."""
+
+REPLAYED = "$replay"
+"""A field of a run's input that is no input: the run is a replay, so that `event.replay` is true in its steps."""
 
 Hold = Literal["", "flood", "paused", "budget"]
 """Why a run is held: the flood guard (a person decides), a paused trigger (until it is resumed), a spent budget."""

@@ -202,6 +202,7 @@ class RunDetail(Run):
     priority: int
     cancel_requested: bool
     parent: str
+    replay: bool
     replay_of: str
     steps: list[Step]
 

@@ -20,16 +20,17 @@ from harken.operate.ownership import visible
 from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
 from harken.operate.rows import Plain, event_row, plain
 from harken.operate.where import EVENT_FIELDS, Where, filter_page
+from harken.runs import REPLAYED
 from harken.store import NewRun
 
-__all__ = ["input_for", "list_events", "list_types", "moment_of", "newest_id", "replay", "show", "tail"]
+__all__ = ["input_for", "list_events", "list_types", "mark_replay", "moment_of", "newest_id", "replay", "show", "tail"]
 
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed, now: datetime) -> bytes:
-    """The trigger's mapped input for the event as JSON; empty without a mapping. Conditions are not evaluated."""
+    """The trigger's mapped input for a replay of the event as JSON. Conditions are not evaluated."""
     from harken.match import Read, Rule, Rules, Sighting, match
 
     willing = msgspec.structs.replace(
@@ -39,7 +40,7 @@ def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed
     again = Event(
         subject=event.subject,
         type=event.type,
-        data=event.data,
+        data={**event.data, "replay": True},
         key=event.key,
         state=event.state,
         occurred_at=event.occurred_at,
@@ -49,7 +50,13 @@ def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed
     if isinstance(decision, Verdict):
         message = f"the input of {trigger.name} cannot be made of event {event.id}: {decision.reason}"
         raise Refused(message, fix="Mend its input_mapping, then replay")
-    return decision.input
+    return mark_replay(decision.input)
+
+
+def mark_replay(input: bytes) -> bytes:
+    """The input of a run that is a replay: its steps see `event.replay`."""
+    given = msgspec.json.decode(input) if input else {}
+    return msgspec.json.encode({**given, REPLAYED: True}) if isinstance(given, dict) else input
 
 
 HEARTBEAT_SECONDS = 15.0

@@ -19,7 +19,7 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
-from harken.operate.events import ALWAYS, moment_of
+from harken.operate.events import ALWAYS, mark_replay, moment_of
 from harken.operate.idempotency import new_id
 from harken.operate.past_events import event_of
 from harken.operate.rows import Plain, title_of
@@ -112,7 +112,7 @@ async def start_replay(
             workflow=workflow,
             workflow_rev=intent.workflow_rev,
             id_key=f"replay:{named}",
-            input=intent.input,
+            input=mark_replay(intent.input),
             event_ids=(event.id,),
             replay_of=earlier,
             due_at=due,

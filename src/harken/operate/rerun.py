@@ -11,8 +11,9 @@ import msgspec
 
 from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.operate.context import Context
+from harken.operate.events import mark_replay
 from harken.operate.idempotency import new_id
-from harken.operate.rows import Plain, run_detail
+from harken.operate.rows import Plain, input_of, is_replay, run_detail
 from harken.runs import FINAL, Run, StepRecord, Workflow
 from harken.store import NewRun
 from harken.store.documents import WORKFLOW
@@ -230,9 +231,9 @@ def _literal(value: Any) -> Any:
 
 async def _input(context: Context, run: Run, changes: Mapping[str, Any]) -> bytes:
     """The run's input with these fields replaced; empty if it took its event as it is, and still does."""
-    if run.input is None and not changes:
-        return b""
-    given = run.input
+    given = input_of(run)
+    if given is None and not changes:
+        return mark_replay(b"") if is_replay(run) else b""
     if given is None:
         events = await context.store.events_by_id(run.event_ids)
         if not events:
@@ -242,4 +243,5 @@ async def _input(context: Context, run: Run, changes: Mapping[str, Any]) -> byte
         given = events[-1].data
     if changes and not isinstance(given, Mapping):
         raise Refused(f"the input of run {run.id} has no fields")
-    return msgspec.json.encode({**given, **changes} if changes else given)
+    encoded = msgspec.json.encode({**given, **changes} if changes else given)
+    return mark_replay(encoded) if is_replay(run) else encoded

@@ -12,7 +12,7 @@ import msgspec
 from harken.event import Recorded, Span
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.wording import schedule_text
-from harken.runs import Run, StepRecord
+from harken.runs import REPLAYED, Run, StepRecord
 from harken.schedule import Every
 from harken.source import Announced, Lag
 from harken.store import Backlog, DeadLetter
@@ -148,12 +148,25 @@ def run_row(run: Run) -> Plain:
     }
 
 
+def is_replay(run: Run) -> bool:
+    """Whether the run is of an event that was replayed."""
+    return isinstance(run.input, Mapping) and REPLAYED in run.input
+
+
+def input_of(run: Run) -> Any:
+    """What the run was given; None if it takes its event as it is."""
+    if not is_replay(run):
+        return run.input
+    return {name: value for name, value in run.input.items() if name != REPLAYED} or None
+
+
 def run_detail(run: Run) -> Plain:
     return run_row(run) | {
         "workflow_rev": run.workflow_rev,
         "event_ids": list(run.event_ids),
-        "input": plain(run.input),
+        "input": plain(input_of(run)),
         "output": plain(run.output),
+        "replay": is_replay(run),
         "priority": run.priority,
         "cancel_requested": run.cancel_requested,
         "parent": run.parent,

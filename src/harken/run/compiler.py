@@ -66,11 +66,14 @@ _TYPE_TAGS = ("list[", "dict[", "str", "int", "float", "bool", "function-", "con
 
 _ALWAYS = compile_condition("true")
 
+REPLAY = ("event", "replay")
+
 
 class Compiler:
     """Compiles at one `path` of a definition. Compilers made by `at` add to the same list of `problems`.
 
     `known_steps` are the ids of all steps, `step_reads` the ids that conditions and templates read, with their paths.
+    `replay_reads` is empty if none of them reads `event.replay`.
 
     `action` and `timeout` are those of the step being compiled, for kinds that need them.
     """
@@ -84,6 +87,7 @@ class Compiler:
         self.problems: list[Problem] = []
         self.known_steps: set[str] = set()
         self.step_reads: list[tuple[tuple[str | int, ...], str]] = []
+        self.replay_reads: list[tuple[str | int, ...]] = []
         self.action = ""
         self.timeout: float | None = None
 
@@ -91,6 +95,7 @@ class Compiler:
         """A compiler for a place below this one."""
         deeper = Compiler(self.kinds, self.actions, (*self.path, *more))
         deeper.problems, deeper.known_steps, deeper.step_reads = self.problems, self.known_steps, self.step_reads
+        deeper.replay_reads = self.replay_reads
         return deeper
 
     def problem(self, message: str, *more: str | int, suggestion: str = "", excerpt: str = "") -> None:
@@ -142,6 +147,8 @@ class Compiler:
                 self.problems.append(Problem(path=path, message=f"there is no step {name!r}", suggestion=suggestion))
 
     def _note_reads(self, paths: Iterable[tuple[str | int, ...]], *more: str | int) -> None:
+        paths = list(paths)
+        self.replay_reads += [path for path in paths if path[:2] == REPLAY or path[:3] == ("trigger", *REPLAY)]
         read = [path[1] for path in paths if path[0] == "steps" and len(path) > 1]
         self.step_reads += [((*self.path, *more), name) for name in read if isinstance(name, str)]
 

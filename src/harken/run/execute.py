@@ -124,7 +124,7 @@ async def execute(execution: Execution) -> TryResult:
 async def _execute(execution: Execution) -> TryResult:
     plan, claimed, journal = execution.plan, execution.claimed, execution.journal
     try:
-        scope = open_scope(claimed, fill_inputs(plan.inputs, claimed.input))
+        scope = open_scope(claimed, fill_inputs(plan.inputs, claimed.input), reads_replay=plan.reads_replay)
         bracket = execution.environment.bracket(claimed)
         if bracket is None:
             await walk(execution, plan.steps, scope, "")

@@ -123,7 +123,9 @@ class StepKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A compiled revision of a workflow. `instant`: no step of it ever waits; `empty`: there is nothing to execute."""
+    """A compiled revision of a workflow. `instant`: no step of it ever waits; `empty`: there is nothing to execute.
+
+    `reads_replay`: a step asks whether its event is replayed."""
 
     name: str
     rev: str
@@ -132,3 +134,4 @@ class Plan:
     outputs: Mapping[str, Resolve] = field(default_factory=dict)
     instant: bool = False
     empty: bool = False
+    reads_replay: bool = False

@@ -9,7 +9,7 @@ from harken.errors import Misconfigured
 from harken.event import Recorded
 from harken.language.cel import Condition, Decision, bind
 from harken.language.go_template import compile_template
-from harken.runs import Claimed, StepRecord
+from harken.runs import REPLAYED, Claimed, StepRecord
 
 __all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope", "replace_event", "template_reads"]
 
@@ -55,10 +55,18 @@ class Scope:
         return response
 
 
-def open_scope(claimed: Claimed, inputs: Mapping[str, Any]) -> Scope:
-    """The scope at the start of a run. Reserved names hide inputs of the same name."""
-    events = claimed.events
+def open_scope(claimed: Claimed, inputs: Mapping[str, Any], *, reads_replay: bool = False) -> Scope:
+    """The scope at the start of a run. Reserved names hide inputs of the same name.
+
+    `reads_replay`: the workflow asks for `event.replay`, which is not in the data of events."""
+    events, replay = claimed.events, REPLAYED in inputs
+    if replay:
+        inputs = {name: value for name, value in inputs.items() if name != REPLAYED}
     trigger = _trigger(claimed.trigger, events)
+    if reads_replay and events and (replay or "replay" not in trigger["event"]):
+        # an event that brings a field of this name along keeps it, unless it is replayed
+        shown = {**trigger["event"], "replay": replay}
+        trigger |= {"event": shown, "events": [shown, *trigger["events"][1:]]}
     steps: dict[str, Any] = {}
     names = {
         **inputs,

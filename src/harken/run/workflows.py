@@ -64,6 +64,7 @@ def _compile(workflow: Workflow, compiler: Compiler) -> Plan:
         outputs=outputs,
         instant=all(step.instant for step in steps),
         empty=not (steps or inputs or outputs),
+        reads_replay=bool(compiler.replay_reads),
     )
 
 
