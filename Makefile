@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup servers run test check soak bench docs clean
+.PHONY: help setup servers run test check soak bench docs release clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -49,6 +49,9 @@ bench: setup servers ## Measure throughput, lag, memory, start and growth; ONLY=
 
 docs: setup ## Check that every link in the documentation resolves and every example loads
 	@$(BIN)/python -m pytest tests/docs
+
+release: setup ## Build the package, check it, and try it in clean environments (docs/releasing.md)
+	@PYTHON=$(BIN)/python .ci/release
 
 servers: setup ## Bring the servers and recordings that tests need, before the first test
 	@echo "servers: looking for what the tests need"

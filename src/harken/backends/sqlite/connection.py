@@ -39,7 +39,7 @@ __all__ = [
     "existing_seal",
     "lock_file",
     "migrate",
-    "refuse_old",
+    "refuse_other_schema",
     "rekey",
     "seal_for",
 ]
@@ -97,7 +97,7 @@ class Database:
             raise Misconfigured(f"there is no store at {path}", fix="Start once: harken start")
         seal = existing_seal(path, key, alone=False) or PlainSeal()
         connection = connect(path, readonly=True)
-        refuse_old(connection)
+        refuse_other_schema(connection)
         return cls(path, Transaction(connection, seal, clock), clock)
 
     @classmethod
@@ -310,10 +310,18 @@ def _steps() -> list[str]:
     return sorted(step.name for step in found if step.name.endswith(".sql"))
 
 
-def refuse_old(connection: apsw.Connection) -> None:
-    """Raise Misconfigured for an old schema: a read-only connection cannot migrate it."""
-    if 0 < connection.pragma("user_version") < len(_steps()):
+def refuse_other_schema(connection: apsw.Connection) -> None:
+    """Raise Misconfigured for an old schema, which a read-only connection cannot migrate, and for a newer one."""
+    version: int = connection.pragma("user_version")
+    if version > len(_steps()):
+        raise _newer(version, len(_steps()))
+    if 0 < version < len(_steps()):
         raise Misconfigured("the store was written by an older Harken", fix="Start once: harken start")
+
+
+def _newer(version: int, ours: int) -> Misconfigured:
+    fix = "Use that version, or restore a backup made by this one"
+    return Misconfigured(f"the store was written by a newer Harken (schema {version}, ours {ours})", fix=fix)
 
 
 def migrate(connection: apsw.Connection) -> None:
@@ -321,8 +329,7 @@ def migrate(connection: apsw.Connection) -> None:
     steps = _steps()
     version: int = connection.pragma("user_version")
     if version > len(steps):
-        fix = "Use that version, or restore a backup made by this one"
-        raise Misconfigured(f"the store was written by a newer Harken (schema {version}, ours {len(steps)})", fix=fix)
+        raise _newer(version, len(steps))
     for number, step in enumerate(steps[version:], start=version + 1):
         if version:
             # an index over millions of rows takes a while

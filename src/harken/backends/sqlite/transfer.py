@@ -12,7 +12,14 @@ import msgspec
 
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import PlainSeal, unwrap
-from harken.backends.sqlite.connection import WRAPPED_KEYS, connect, existing_seal, lock_file, migrate, refuse_old
+from harken.backends.sqlite.connection import (
+    WRAPPED_KEYS,
+    connect,
+    existing_seal,
+    lock_file,
+    migrate,
+    refuse_other_schema,
+)
 from harken.backends.sqlite.leases import GIVEN_UP
 from harken.backends.sqlite.transaction import Transaction
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
@@ -84,7 +91,7 @@ class SqliteTransfer:
         self._refuse_missing()
         seal = existing_seal(self._path, self._key, alone=False)
         connection = connect(self._path, readonly=True)
-        refuse_old(connection)
+        refuse_other_schema(connection)
         tx = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
         return tx, unwrap(self._key, bytes(tx.value(WRAPPED_KEYS)).decode())[1] if seal else b""
 
