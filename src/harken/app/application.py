@@ -264,6 +264,7 @@ class App:
         from harken.app.fleet import HousekeepingLease
         from harken.app.freshness import Freshness
         from harken.app.housekeeping import do_housekeeping
+        from harken.app.ledger_alerts import LedgerAlerts
         from harken.app.run_alerts import RunAlerts
 
         if self._exporter is not None:
@@ -281,6 +282,7 @@ class App:
         )
         alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
         run_alerts = RunAlerts(self.store, self.intake, self._clock, lambda: self.loaded)
+        ledger_alerts = LedgerAlerts(self.store, self.intake, self._clock)
         freshness = Freshness(self.store, self.intake, self._clock, self._timings.freshness_round)
         self._telemetry.stale = lambda: freshness.stale
         self.spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
@@ -291,6 +293,7 @@ class App:
                 self.factory,
                 alerts,
                 run_alerts,
+                ledger_alerts,
                 self.intake.scheduler,
                 self.worker,
                 self._clock,

@@ -10,6 +10,7 @@ from harken.app.activity import ActivityLog
 from harken.app.alerts import Alerts
 from harken.app.factory import Factory
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
+from harken.app.ledger_alerts import LedgerAlerts
 from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
 from harken.clock import Clock
@@ -35,6 +36,7 @@ async def do_housekeeping(
     factory: Factory,
     alerts: Alerts,
     run_alerts: RunAlerts,
+    ledger_alerts: LedgerAlerts,
     scheduler: Scheduler,
     worker: Worker,
     clock: Clock,
@@ -64,8 +66,10 @@ async def do_housekeeping(
                 continue
             if not await housekeeping_lease.keep():
                 run_alerts.forget()
+                ledger_alerts.forget()
                 continue
             await run_alerts.check()
+            await ledger_alerts.check()
             if not jumped and await store.requeue_expired():
                 worker.nudge()
             await repeat_slices(store.index_objects, clock)

@@ -25,6 +25,8 @@ TYPES = (
     "feed.opened",
     "feed.paused",
     "feed.recovered",
+    "feed.gap",
+    "event.dead",
     "runs.held",
     "runs.dead",
     "runs.recovered",

@@ -34,6 +34,9 @@ CATALOGUE: Mapping[OutcomeType, str] = {
 }
 """What receivers are told, and the event of the feed `harken` that it is."""
 
+FURTHER: Mapping[OutcomeType, tuple[str, ...]] = {"dead.added": ("event.dead",)}
+"""Further events that are told by the same name."""
+
 OTHERS = f'!has(event.trigger) || !event.trigger.startsWith("{PREFIX}")'
 """Their own failures start none of them: the next would fail as well."""
 ATTEMPTS = 30
@@ -75,7 +78,7 @@ def _check_channel(block: OutcomeWebhook, index: int, node: Node, resolver: Reso
 
 def _entry(block: OutcomeWebhook, to: str) -> WorkflowEntry:
     name = PREFIX + block.name
-    told = {CATALOGUE[each]: each for each in block.types}
+    told = {own: each for each in block.types for own in (CATALOGUE[each], *FURTHER.get(each, ()))}
     type = _renaming(told)
     step = {
         "id": "tell",

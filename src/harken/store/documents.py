@@ -12,8 +12,11 @@ __all__ = [
     "COUNTER",
     "DELIVERIES",
     "FLEET",
+    "GAP_TOLD",
     "IDS",
     "KEYS",
+    "LETTERS",
+    "LETTERS_TOLD",
     "NEWS",
     "NOT_COPIED",
     "PLAN",
@@ -50,6 +53,12 @@ ALERT = "alert"
 
 RUN_ALERT = "run_alert"
 """Which held or dying runs of a trigger were reported, and when."""
+
+GAP_TOLD = "gap_told"
+"""Up to when the gaps in the ledger of a feed were announced."""
+
+LETTERS, LETTERS_TOLD = "letters", "told"
+"""The last dead letter of an event that was announced."""
 
 START_MOVED = "start_moved"
 """From when to when the start line of a trigger was moved back, because it was in the future."""
