@@ -173,6 +173,6 @@ def test_half_a_credential_is_refused(
 
 
 def test_a_queue_needs_some_credential_and_a_public_bucket_none() -> None:
-    with pytest.raises(ValidationError, match="needs access_key_id and secret_access_key, a profile, or role_arn"):
+    with pytest.raises(ValidationError, match="needs access_key_id and secret_access_key, a profile, role_arn"):
         AwsAccount.model_validate({"region": "eu-central-1"})
     assert S3Account.model_validate({"region": "eu-central-1"}).access_key_id == ""

@@ -1,4 +1,5 @@
-"""Keys of an Amazon account that are not written down: those of a profile of its tools, and of a role by web identity.
+"""Keys of an Amazon account that are not written down: of a profile of its tools, of a role by web identity, and of the
+role of the machine or container.
 
 Temporary keys are asked for once and renewed before they end:
 https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html
@@ -13,10 +14,11 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import msgspec
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit.aws_metadata import container_key, instance_key, parse_container_uri
 from harken.kit.fields import instant
 from harken.kit.models import AccountModel
 from harken.source import Host
@@ -28,6 +30,9 @@ ROLE_ENVIRONMENT = {
     "AWS_SHARED_CREDENTIALS_FILE": "credentials_file",
     "AWS_ROLE_ARN": "role_arn",
     "AWS_WEB_IDENTITY_TOKEN_FILE": "token_file",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI": "container_uri",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "container_uri",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "container_token_file",
 }
 """As Amazon's own tools read them."""
 
@@ -51,6 +56,16 @@ class AwsRoleAccount(AccountModel):
     credentials_file: str = Field("~/.aws/credentials", description="the file with the profiles")
     role_arn: str = Field("", pattern=_ARN, description="role to act as by web identity, arn:aws:iam::…:role/NAME")
     token_file: str = Field("", description="file with the web identity token, which Kubernetes keeps up to date")
+    metadata: bool = Field(False, description="take the key of the role of this machine or container from Amazon")
+    container_uri: str = Field("", max_length=2_000, description="where a container gets its key with metadata: true")
+    container_token_file: str = Field("", description="file with the token that container_uri wants")
+
+    @field_validator("container_uri")
+    @classmethod
+    def _is_of_a_container(cls, value: str) -> str:
+        if value:
+            parse_container_uri(value)
+        return value
 
 
 class AwsKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +82,7 @@ class AwsKey(msgspec.Struct, frozen=True, kw_only=True):
 
 async def current_key(account: AwsRoleAccount, region: str, endpoint: str, host: Host) -> AwsKey | None:
     """The key of the account's profile or role; None if it has neither. All users of the credential share it."""
-    if not account.profile and not account.role_arn:
+    if not account.profile and not account.role_arn and not account.metadata:
         return None
     lock = host.shared.setdefault("aws_key_lock", asyncio.Lock())
     async with lock:
@@ -75,8 +90,10 @@ async def current_key(account: AwsRoleAccount, region: str, endpoint: str, host:
         if found is None or host.clock.time() >= found.until:
             if account.profile:
                 found = await _profile_key(account, host)
-            else:
+            elif account.role_arn:
                 found = await _role_key(account, region, endpoint, host)
+            else:
+                found = await _metadata_key(account, host)
             host.shared["aws_key"] = found
         return found
 
@@ -134,6 +151,29 @@ async def _role_key(account: AwsRoleAccount, region: str, endpoint: str, host: H
         secret=parts["SecretAccessKey"],
         token=parts["SessionToken"],
         until=ends.timestamp() - EARLY_SECONDS,
+    )
+
+
+async def _metadata_key(account: AwsRoleAccount, host: Host) -> AwsKey:
+    """The key that Amazon gives to this machine, or to this container if it was told where."""
+    if account.container_uri:
+        token = ""
+        if account.container_token_file:
+            path = Path(host.directory, Path(account.container_token_file).expanduser())
+            token = (await _read(path, "container_token_file")).decode("ascii", "replace").strip()
+        given = await container_key(account.container_uri, token)
+    else:
+        given = await instance_key()
+    now, ends = host.clock.time(), given.expiration.timestamp()
+    if ends <= now:
+        fix = "Check that the clock of this machine is right"
+        raise RetryLater("the metadata server gave a key that has ended", fix=fix)
+    return AwsKey(
+        id=given.access_key_id,
+        secret=given.secret_access_key,
+        token=given.token,
+        # Amazon has a new one some minutes before the end, and until then gives the old one again
+        until=max(ends - EARLY_SECONDS, min(now + READ_AGAIN_SECONDS, ends)),
     )
 
 

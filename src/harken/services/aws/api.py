@@ -93,8 +93,10 @@ class AwsAccount(AwsRoleAccount):
             raise ValueError("access_key_id and secret_access_key belong together")
         if bool(self.role_arn) != bool(self.token_file):
             raise ValueError("role_arn and token_file belong together")
-        if not (self.access_key_id or self.profile or self.role_arn):
-            raise ValueError("needs access_key_id and secret_access_key, a profile, or role_arn and token_file")
+        if not (self.access_key_id or self.profile or self.role_arn or self.metadata):
+            raise ValueError(
+                "needs access_key_id and secret_access_key, a profile, role_arn and token_file, or metadata: true"
+            )
         return self
 
     @property
