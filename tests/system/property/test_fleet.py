@@ -32,7 +32,7 @@ def examples(number: int) -> settings:
 
 @pytest.mark.timeout(14_400 if SOAK else 1_800)
 class TestThreeReplicasStartOneRunOfEachOccurrence:
-    @examples(60)
+    @examples(30)
     @given(scenario=fleets())
     def test_on_sqlite(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, SqliteHome(room), overlap=SOAK)

@@ -20,7 +20,7 @@ numbers = count()
 
 def examples(share: float) -> settings:
     return settings(
-        max_examples=round(share * (20_000 if SOAK else 1_000)),
+        max_examples=round(share * (20_000 if SOAK else 400)),
         deadline=None,
         print_blob=True,
         # CI sees the same histories every time; new ones are looked for in `make soak`
