@@ -10,10 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 
+from tests.forked_harken import ForkedHarken
+
+Process = asyncio.subprocess.Process | ForkedHarken
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 # a machine that is busy with other tests takes many times as long; nobody waits for it without need
@@ -25,7 +28,7 @@ HOOK = "trigger: {webhook: {id: hook, scheme: none, allow_unsigned: true, id_fie
 class Harken:
     """A running controller: its address, its process, and a terminal beside it."""
 
-    def __init__(self, directory: Path, process: asyncio.subprocess.Process, url: str, env: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, process: Process, url: str, env: Mapping[str, str]) -> None:
         self.directory = directory
         self.process = process
         self.url = url
@@ -70,7 +73,7 @@ def write(directory: Path, main: str = "store: harken.db\n", **workflows: str) -
 
 async def types(directory: Path, *args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
     """Run a command line to its end; its exit code, output and errors."""
-    process = await _launch(directory, *args, env=env, out=asyncio.subprocess.PIPE, err=asyncio.subprocess.PIPE)
+    process = await _launch(_arguments(directory, *args), env or {})
     async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
     assert process.returncode is not None
@@ -78,17 +81,13 @@ async def types(directory: Path, *args: str, env: Mapping[str, str] | None = Non
 
 
 @asynccontextmanager
-async def launched(
-    directory: Path, *options: str, through: Sequence[str] = (), **env: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def launched(directory: Path, *options: str, through: Sequence[str] = (), **env: str) -> AsyncIterator[Process]:
     """A controller that starts; killed at the end if it still runs. Its errors are in the log.
 
     `through` is a command that is given the controller's as its arguments.
     """
     with (directory / "harken.log").open("ab") as log:
-        process = await _launch(
-            directory, "start", *options, env=env, out=asyncio.subprocess.PIPE, err=log, through=through
-        )
+        process = await _launch(_arguments(directory, "start", *options), env, log, through)
     try:
         yield process
     finally:
@@ -110,10 +109,20 @@ async def started(directory: Path, *options: str, through: Sequence[str] = (), *
 
 
 async def _launch(
-    directory: Path, *args: str, env: Mapping[str, str] | None, out: Any, err: Any, through: Sequence[str] = ()
-) -> asyncio.subprocess.Process:
-    command = (*through, sys.executable, "-m", "harken.cli", "--config", str(directory), *args)
-    return await asyncio.create_subprocess_exec(*command, stdout=out, stderr=err, env={**os.environ, **(env or {})})
+    arguments: Sequence[str], env: Mapping[str, str], log: IO[bytes] | None = None, through: Sequence[str] = ()
+) -> Process:
+    """Without a log, its errors are read by `communicate`."""
+    whole = {**os.environ, **env}
+    # what the loader or the interpreter is told as it starts, a forked one would not hear
+    if not through and not any(name.startswith(("LD_", "PYTHON")) for name in env):
+        return await ForkedHarken.start(arguments, whole, stderr=log.fileno() if log else None)
+    command = (*through, sys.executable, "-m", "harken.cli", *arguments)
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=log or pipe, env=whole)
+
+
+def _arguments(directory: Path, *args: str) -> list[str]:
+    return ["--config", str(directory), *args]
 
 
 async def until(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
