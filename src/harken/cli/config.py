@@ -17,7 +17,27 @@ __all__ = ["OutputFormat", "config_command", "format_option", "report"]
 
 @click.group("config", context_settings={"help_option_names": ["-h", "--help"]})
 def config_command() -> None:
-    """Check the configuration."""
+    """Check the configuration, and get its JSON Schema."""
+
+
+@command(config_command, "schema", data=False)
+@click.argument("file", required=False, type=click.Choice(["harken", "workflow", "pollers", "cases"]))
+@click.option("--write", "into", metavar="DIR", type=click.Path(file_okay=False), help="Write all of them into DIR.")
+def config_schema(session: Session, file: str | None, into: str | None) -> int:
+    """Print the JSON Schema of a kind of file, for editors: harken, workflow (the default), pollers or cases.
+
+    It has the services that are installed here, those of your own too.
+    """
+    from harken.operate.config_schema import FILES, file_schema, write_schemas
+    from harken.simulation.case_schema import CasesFile
+
+    if into is None:
+        print_json(file_schema(file or "workflow", cases=CasesFile))
+        return 0
+    for path, pattern in zip(write_schemas(Path(into).expanduser(), cases=CasesFile), FILES.values(), strict=True):
+        say(f"{path}  written, for {pattern}")
+    say("In a file: # yaml-language-server: $schema=PATH")
+    return 0
 
 
 OutputFormat: TypeAlias = Literal["text", "github", "json"]

@@ -88,7 +88,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "secrets": ("harken.cli.secrets", "Store values for ${secret:NAME}."),
     },
     "Look after it": {
-        "config": ("harken.cli.config", "Check the configuration."),
+        "config": ("harken.cli.config", "Check the configuration, and get its JSON Schema."),
+        "completion": ("harken.cli.completion", "Complete commands and names in bash, zsh or fish."),
         "store": ("harken.cli.store", "Check, compact, back up, restore and rekey the store."),
         "service": ("harken.cli.service", "Start with the machine: systemd or launchd."),
         "controller": ("harken.cli.start", "Start, stop or ask after the controller."),

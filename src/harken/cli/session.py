@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harken.cli.names import complete_names
 from harken.config.env_file import environment_of
 from harken.errors import Refused
 
@@ -104,6 +105,7 @@ def command(
             shaped = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(shaped)
         shaped = click.option("--config", "config_dir", metavar="DIR", help="The configuration directory.")(shaped)
         made = click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(shaped)
+        complete_names(group, made)
         if group is not None:
             group.add_command(made)
         return made
