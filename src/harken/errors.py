@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 __all__ = [
+    "AnswerLost",
     "ConnectionFault",
     "CursorExpired",
     "Deferred",
@@ -189,6 +190,12 @@ class KeyReused(Refused):
     """An Idempotency-Key that was sent with another request before."""
 
     code = "key_reused"
+
+
+class AnswerLost(Refused):
+    """An earlier request with this Idempotency-Key was done, or may have been, and its answer cannot be given again."""
+
+    code = "answer_lost"
 
 
 class StillRunning(RetryLater):

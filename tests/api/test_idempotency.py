@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.errors import KeyReused, StillRunning
+from harken.errors import AnswerLost, KeyReused, Refused, StillRunning
 from harken.operate.idempotency import KEPT_SECONDS, STALLED_SECONDS, Answer, forget_old, new_id, once
 from harken.store.documents import REQUEST
 from tests.api.server import JSON, Reply, Served
@@ -123,3 +123,30 @@ async def test_answers_are_forgotten_after_a_day(served: Served) -> None:
 
 def test_without_a_key_every_id_is_new() -> None:
     assert new_id("a") != new_id("a")
+
+
+async def test_the_secret_of_a_token_is_shown_once_and_a_repetition_has_no_effect(served: Served) -> None:
+    first, again = [await post(served, "/api/tokens", {"name": "laptop"}, "k-8") for _ in range(2)]
+    rotated = [await post(served, "/api/tokens/laptop/rotate", {}, "k-9") for _ in range(2)]
+    assert (first.status, again.status, again.json()["code"]) == (201, 409, "answer_lost")
+    assert (rotated[0].status, rotated[1].status, rotated[1].json()["code"]) == (200, 409, "answer_lost")
+    kept = json.dumps([document.value for document in await served.office.store.documents(REQUEST)])
+    assert first.json()["token"] not in kept
+    assert (await served.office.operator.authenticate(rotated[0].json()["token"])).name == "token laptop"
+
+
+async def test_what_a_process_that_died_may_have_done_is_not_done_again(served: Served) -> None:
+    store, clock = served.office.store, served.office.clock
+    tries: list[int] = []
+
+    async def refused() -> Answer:
+        tries.append(1)
+        raise Refused("run 1 is done already")
+
+    name = hashlib.sha256(b"a\nk").hexdigest()
+    await store.put(REQUEST, name, {"asked": "f", "status": 0, "body": ""})
+    clock.advance(STALLED_SECONDS)
+    for _ in range(2):
+        with pytest.raises(AnswerLost, match="may have been done: run 1 is done already"):
+            await once(store, "a", "k", "f", clock.now, refused)
+    assert len(tries) == 1

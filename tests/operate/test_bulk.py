@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harken.errors import Forbidden, HarkenError, Refused
+from harken.operate.idempotency import Answer, once
 from harken.operate.principal import Principal
 from harken.runs import Dead, Failed
 from harken.store import Settlement
+from harken.store.documents import PLAN, REQUEST
 from tests.operate.operator_world import Office, trigger
 
 
@@ -155,3 +159,26 @@ async def test_an_agent_plans_only_for_what_is_its_own(office: Office) -> None:
     assert (await ana.call("bulk.plan", action="cancel", where='status == "ready"'))["count"] == 1
     with pytest.raises(Forbidden):
         await ana.call("bulk.execute", id=plan["id"])
+
+
+async def test_an_execution_whose_process_died_goes_on_with_its_key_and_with_no_other(office: Office) -> None:
+    ids = [await office.fires(f"INC-{n}") for n in range(3)]
+    plan = await office.ask("bulk.plan", action="cancel", ids=ids)
+
+    async def executed(key: str) -> Any:
+        async def act() -> Answer:
+            return Answer(200, json.dumps(await office.ask("bulk.execute", id=plan["id"])))
+
+        return await once(office.store, "operator", key, "f", office.clock.now, act)
+
+    await executed("k")
+    document = await office.store.get(PLAN, plan["id"])
+    assert document is not None
+    # as it was after the first of three
+    await office.store.put(PLAN, plan["id"], {**document.value, "state": "executing", "done": []})
+    await office.store.delete(REQUEST, hashlib.sha256(b"operator\nk").hexdigest())
+    with pytest.raises(Refused, match="being executed, or its process died"):
+        await executed("another")
+    again = json.loads((await executed("k")).body)
+    assert again["state"] == "executed"
+    assert again["done"] + len(again["refused"]) == 3

@@ -139,12 +139,11 @@ def _endpoint(operator: Operator, route: Route) -> Endpoint:
             return Answer(201 if route.creates else 200, body.decode())
 
         key = _key(request) if route.takes_key else ""
-        if route.operation in SHOWN_ONCE:
-            key = ""
         if key:
             # an answer that is given again is for those only who may ask now
             caller.require(route.operation)
-        found = await caller.once(key, _fingerprint(route, params), act) if key else await act()
+        secret, asked = route.operation in SHOWN_ONCE, _fingerprint(route, params)
+        found = await caller.once(key, asked, act, secret=secret) if key else await act()
         body = found.body.encode()
         headers = _headers(route, request, msgspec.json.decode(body), body)
         if found.replayed:

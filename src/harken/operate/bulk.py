@@ -102,11 +102,18 @@ async def execute(context: Context, *, id: str) -> Plain:
     document = await _plan(context, id)
     value = dict(document.value)
     now = context.clock.now()
-    if value["state"] != "planned":
+    executor = new_id("execute").hex
+    if value["state"] == "executing" and value["executor"] != executor:
+        fix = f"See what was done: harken bulk show {id}; or send the same request with its Idempotency-Key"
+        raise Refused(f"plan {id} is being executed, or its process died over it", fix=fix)
+    if value["state"] == "executed" and value["executor"] == executor:
+        # it was done, and its answer got lost
+        return _row(id, value)
+    if value["state"] not in ("planned", "executing"):
         raise Refused(f"plan {id} is {value['state']} already", fix="Make another: harken bulk plan")
-    if now >= datetime.fromisoformat(value["expires_at"]):
+    if value["state"] == "planned" and now >= datetime.fromisoformat(value["expires_at"]):
         raise Refused(f"plan {id} has expired", fix="Make another: harken bulk plan")
-    value["state"] = "executed"
+    value |= {"state": "executing", "executor": executor}
     taken = await context.store.put(PLAN, id, value, expect=document.revision)
     if taken is None:
         raise Refused(f"plan {id} is being executed by somebody else", fix=f"See: harken bulk show {id}")
@@ -119,7 +126,7 @@ async def execute(context: Context, *, id: str) -> Plain:
             done.append(one)
         except HarkenError as error:
             refused.append({"id": one, "reason": error.message, "fix": error.fix})
-    value |= {"done": done, "refused": refused, "started": started, "executed_at": plain(now)}
+    value |= {"state": "executed", "done": done, "refused": refused, "started": started, "executed_at": plain(now)}
     await context.store.put(PLAN, id, value, expect=taken.revision)
     context.nudge()
     return _row(id, value)

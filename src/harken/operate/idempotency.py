@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
-from harken.errors import KeyReused, StillRunning
+from harken.errors import AnswerLost, KeyReused, NotFound, Refused, StillRunning
 from harken.store import Document, Store
 from harken.store.documents import REQUEST
 
@@ -27,6 +27,9 @@ __all__ = ["KEPT_SECONDS", "Answer", "forget_old", "new_id", "once"]
 KEPT_SECONDS = 86_400.0
 STALLED_SECONDS = 30.0
 """A request of another process that has not been answered for so long was lost with it."""
+
+LOST = -1
+"""In place of a status: the request was done, or may have been, and its answer is not known."""
 
 _current: ContextVar[str] = ContextVar("idempotency_key", default="")
 
@@ -62,49 +65,71 @@ async def once(
     fingerprint: str,
     now: Callable[[], datetime],
     act: Callable[[], Awaitable[Answer]],
+    *,
+    secret: bool = False,
 ) -> Answer:
     """Do what the first request with this key asks, and give all others its answer.
 
-    Raise KeyReused if the key came with another request, StillRunning while the first is not answered. An answer of
-    500 or more is not kept, nor is an error that is raised: the request may be sent again.
+    Raise KeyReused if the key came with another request, StillRunning while the first is not answered. An error that
+    is raised is not kept: the request may be sent again. Raise AnswerLost if the first was done, or may have been
+    before its process died, and its answer is not known; a `secret` one is never kept.
     """
     name = hashlib.sha256(f"{who}\n{key}".encode()).hexdigest()
-    document = await _begin(store, name, fingerprint, now)
+    document, again = await _begin(store, name, fingerprint, now)
+    if document.value["status"] == LOST:
+        raise _lost(document.value["body"])
     if document.value["status"]:
+        if secret:
+            reason = "the first request with this key was done, and the secret in its answer is shown only once"
+            raise AnswerLost(reason, fix="Make another with a new key")
         return Answer(document.value["status"], document.value["body"], replayed=True)
     _under_way.add(name)
     try:
         with _with_key(name):
             answer = await act()
+    except (Refused, NotFound) as error:
+        if not again:
+            await store.delete(REQUEST, name)
+            raise
+        # it is refused as it was done already, or for another reason: nobody knows any more
+        await store.put(REQUEST, name, {"asked": fingerprint, "status": LOST, "body": error.message})
+        raise _lost(error.message) from None
     except BaseException:
         await store.delete(REQUEST, name)
         raise
     finally:
         _under_way.discard(name)
-    await store.put(REQUEST, name, {"asked": fingerprint, "status": answer.status, "body": answer.body})
+    body = "" if secret else answer.body
+    await store.put(REQUEST, name, {"asked": fingerprint, "status": answer.status, "body": body})
     return answer
 
 
-async def _begin(store: Store, name: str, fingerprint: str, now: Callable[[], datetime]) -> Document:
-    """The note that the request is under way here, or the answer that it had before."""
+def _lost(reason: str) -> AnswerLost:
+    message = "the first request with this key was lost with its process, and may have been done"
+    return AnswerLost(f"{message}: {reason}", fix="Look whether it was, then use a new key")
+
+
+async def _begin(store: Store, name: str, fingerprint: str, now: Callable[[], datetime]) -> tuple[Document, bool]:
+    """The note that the request is under way here, or the answer that it had before. Whether it was begun by a process
+    that is gone."""
     begun: dict[str, Any] = {"asked": fingerprint, "status": 0, "body": ""}
     while True:
         document = await store.put(REQUEST, name, begun, expect=0)
         if document is not None:
-            return document
+            return document, False
         document = await store.get(REQUEST, name)
         if document is None:
             continue
         if document.value["asked"] != fingerprint:
             raise KeyReused("this Idempotency-Key came with another request before", fix="Make a new key")
         if document.value["status"]:
-            return document
+            return document, False
         stalled = now() - document.updated_at >= timedelta(seconds=STALLED_SECONDS)
         if name in _under_way or not stalled:
             raise StillRunning("the first request with this key is not answered yet", after=1.0, fix="Ask again")
         taken = await store.put(REQUEST, name, begun, expect=document.revision)
         if taken is not None:
-            return taken
+            return taken, True
 
 
 async def forget_old(store: Store, now: datetime) -> int:

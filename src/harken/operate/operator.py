@@ -267,12 +267,15 @@ class Operator:
                 "audit.not_written", operation=operation, reason=error.message
             )
 
-    async def once(self, key: str, fingerprint: str, act: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do what the first request with this Idempotency-Key asks, and give all others its answer."""
+    async def once(
+        self, key: str, fingerprint: str, act: Callable[[], Awaitable[Answer]], *, secret: bool = False
+    ) -> Answer:
+        """Do what the first request with this Idempotency-Key asks, and give all others its answer, unless it is
+        `secret`."""
         context, caller = self._context, self._principal
         # a token of the same name that another owner has next does not get what this one was answered
         who = f"{caller.name}\n{caller.owner}" if caller.owner else caller.name
-        return await once(context.store, who, key, fingerprint, context.clock.now, act)
+        return await once(context.store, who, key, fingerprint, context.clock.now, act, secret=secret)
 
     @property
     def pollers(self) -> Pollers:

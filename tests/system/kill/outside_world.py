@@ -215,13 +215,21 @@ class Nursery:
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, directory: Path, port: int, services: Mapping[str, str] = MappingProxyType({})
+        cls,
+        directory: Path,
+        port: int,
+        services: Mapping[str, str] = MappingProxyType({}),
+        program: Path = NURSERY,
+        path: str = "",
     ) -> AsyncIterator[Nursery]:
-        """`services` are installed beside Harken's own: modules of this folder, by the kind of their plugin."""
-        environment = {**os.environ, "PYTHONPATH": str(_installed(directory, services))} if services else None
+        """`services` are installed beside Harken's own: modules of this folder, by the kind of their plugin.
+
+        `program` forks them; `path` is where its modules are."""
+        folder = str(_installed(directory, services)) if services else path
+        environment = {**os.environ, "PYTHONPATH": folder} if folder else None
         with (directory / "harken.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, str(NURSERY), str(directory), str(port)),
+                *(sys.executable, str(program), str(directory), str(port)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
