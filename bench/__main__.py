@@ -30,6 +30,7 @@ NAMES = (
     "fanout",
     "growth",
     "backtest",
+    "rows",
 )
 RESULTS = Path("bench-results.json")
 

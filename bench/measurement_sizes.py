@@ -39,6 +39,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     growth_rate: float = 64.0
     growth_seconds: float
     growth_explained: int = 50
+    trigger_rows: int
 
 
 FULL = Sizes(
@@ -61,6 +62,7 @@ FULL = Sizes(
     growth_rows=1_000_000,
     growth_server_rows=200_000,
     growth_seconds=15.0,
+    trigger_rows=100_000,
 )
 QUICK = msgspec.structs.replace(
     FULL,
@@ -79,6 +81,7 @@ QUICK = msgspec.structs.replace(
     growth_rows=200_000,
     growth_server_rows=50_000,
     growth_seconds=6.0,
+    trigger_rows=10_000,
 )
 TINY = msgspec.structs.replace(
     FULL,
@@ -110,4 +113,5 @@ TINY = msgspec.structs.replace(
     growth_server_rows=300,
     growth_seconds=0.3,
     growth_explained=2,
+    trigger_rows=60,
 )

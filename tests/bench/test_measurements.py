@@ -7,7 +7,22 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from bench import backtest, fanout, fleet, growth, idle, poll, postgres, redis, scale, start, streams, ticks, webhook
+from bench import (
+    backtest,
+    fanout,
+    fleet,
+    growth,
+    idle,
+    poll,
+    postgres,
+    redis,
+    rows,
+    scale,
+    start,
+    streams,
+    ticks,
+    webhook,
+)
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
@@ -28,7 +43,9 @@ SERVERS = {
 
 
 @pytest.mark.parametrize(
-    "measurement", [webhook, poll, ticks, scale, idle, start, fanout, backtest], ids=lambda module: module.__name__
+    "measurement",
+    [webhook, poll, ticks, scale, idle, start, fanout, backtest, rows],
+    ids=lambda module: module.__name__,
 )
 def test_a_measurement_runs_and_gives_figures(measurement):
     assert_it_measures(measurement)
@@ -66,7 +83,7 @@ def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, mo
 
 
 def test_every_measurement_is_a_module_that_the_command_knows():
-    modules = {webhook, poll, ticks, scale, idle, start, fanout, backtest, *SERVERS}
+    modules = {webhook, poll, ticks, scale, idle, start, fanout, backtest, rows, *SERVERS}
 
     assert {module.__name__.removeprefix("bench.") for module in modules} == set(NAMES)
 

@@ -93,7 +93,7 @@ class Alerts:
             memo = self._memos.get(name, _NOTHING)
             if memo is not _NOTHING or _alert_type(live.health):
                 await self._save(name, memo, await self._check_feed(live, jobs.get(name), memo))
-        for name in [name for name in self._memos if name not in self._intake.feeds]:
+        for name in [name for name in self._memos if name not in self._intake.registry.defined]:
             # the feed left the configuration
             await self._save(name, self._memos[name], _NOTHING)
 

@@ -19,6 +19,7 @@ from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.clock import Clock, SystemClock
 from harken.config.loaded import Loaded
+from harken.config.row_set import is_row_feed
 from harken.config.settings import Queue, local_base
 from harken.config.sources import credential_of, shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
@@ -30,7 +31,7 @@ from harken.operate.operator import Operator
 from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
 from harken.services import registry
-from harken.store import Store
+from harken.store import Definitions, Store
 from harken.store.transfer import refuse_marked
 from harken.tasks import cancel_and_wait
 from harken.tickets.settings import feed_name, tracker_of
@@ -182,6 +183,7 @@ class App:
             connectivity=self.factory.http.connectivity,
             slot_key=lambda feed: credential_of(feed, self.loaded),
             is_prompt=lambda feed: bool(tracker_of(feed.name)),
+            is_row=lambda feed: is_row_feed(self.loaded, feed.name),
         )
         intake.leases.shared = self.opened.shared
         return worker, intake
@@ -224,10 +226,16 @@ class App:
         self.intake.committer.tracer = self.worker.tracer = tracer
         return exporter
 
-    def _on_loaded(self, loaded: Loaded) -> None:
-        if loaded.references != self.loaded.references:
+    def _on_loaded(self, loaded: Loaded, part: Definitions | None) -> None:
+        if loaded.references is not self.loaded.references and loaded.references != self.loaded.references:
             self._workflows.forget()
-        self.loaded = self.operator.loaded = self._telemetry.loaded = loaded
+        self.loaded = loaded
+        if part is not None:
+            # one of 100,000 rows: look at nothing else
+            self.operator.use_part(loaded, part)
+            self._telemetry.use_part(loaded, part)
+            return
+        self.operator.loaded = self._telemetry.loaded = loaded
         self.intake.leases.shards = shards_of(loaded)
         queue = loaded.settings.agent.queue
         self.worker.resize(queue.max_parallel_jobs, with_queue(self._timings, queue).worker_sleep)

@@ -23,6 +23,7 @@ from harken.app.trigger_rows import TriggerRows
 from harken.clock import Clock, from_unix
 from harken.config.loaded import Account, Loaded
 from harken.config.reload_plan import carry_over, inherit_cursors, plan
+from harken.config.row_set import query_mark
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.feed import Feed, Trigger
@@ -39,7 +40,7 @@ from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Announced, Closable, Cursor, Host, Lag, Place, PositionedSource
-from harken.store import Generation, Store
+from harken.store import Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Controller:
         self.notice: Mapping[str, Any] = {}
         self.tickets: TicketWork | None = None
         self.on_change: Callable[[], None] = lambda: None
-        self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
+        self.on_loaded: Callable[[Loaded, Definitions | None], None] = lambda loaded, part: None
 
     async def open(self, wait: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
         """Apply the configuration for the first time in this process; `wait` repeats a call until the store answers."""
@@ -207,7 +208,7 @@ class Controller:
             found = await self.rows.changed(self._files)
             if found is None:
                 return
-            self._use(found.loaded)
+            self._use(found.loaded, found.part)
             try:
                 await self._intake.apply_part(found.part, renew=found.renewed)
             except BaseException:
@@ -218,10 +219,11 @@ class Controller:
         self._worker.nudge()
         self.notify_watchers()
 
-    def _use(self, loaded: Loaded) -> None:
+    def _use(self, loaded: Loaded, part: Definitions | None = None) -> None:
+        """Have this configuration; with `part` nothing else of it has changed."""
         self._factory.loaded = loaded
         self._worker.use(self._factory.environment())
-        self.on_loaded(loaded)
+        self.on_loaded(loaded, part)
 
     async def diff(self) -> Mapping[str, Any]:
         old = self._files
@@ -229,8 +231,9 @@ class Controller:
         return _differences(old, carry_over(old, found), found)
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
-        live = self._intake.feeds.get(feed)
-        if live is None or live.poll is None or self._intake.registry.reads(live):
+        live, found = self._intake.feeds.get(feed), self._intake.registry.defined.get(feed)
+        elsewhere = live is None and found is not None and found.way == "poll"
+        if not elsewhere and (live is None or live.poll is None or self._intake.registry.reads(live)):
             return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
         # another replica holds the feed's shard, and reads it when it is notified
         await self._store.wake(feed)
@@ -348,8 +351,8 @@ class Controller:
             self._refresh_again = False
             try:
                 for state in await self._store.feeds():
-                    rules = self._intake.rule_cache.get(state.name)
-                    if rules is None or rules.revision != state.revision or self._intake.is_woken(state):
+                    known = self._intake.rule_cache.revision(state.name)
+                    if known != state.revision or self._intake.is_woken(state):
                         await self._intake.refresh(state.name)
             except HarkenError as error:
                 log.warning("feed.refresh_failed", reason=str(error))
@@ -456,7 +459,7 @@ def _reopened_feeds(old: Loaded, new: Loaded) -> frozenset[str]:
         for feed in new.feeds
         if old.settings.services != new.settings.services
         or old.integrations.get(feed.integration) != new.integrations.get(feed.integration)
-        or old.queries.get(feed.name) != new.queries.get(feed.name)
+        or query_mark(old, feed.name) != query_mark(new, feed.name)
     )
 
 

@@ -72,11 +72,13 @@ class Metrics:
 
     def keep(self, label: str, values: Collection[str]) -> None:
         """Drop every series whose `label` has another value, because what it counted is gone."""
-        kept = {None, *values} if self._most is None else {None, "other", *values}
+        always = (None,) if self._most is None else (None, "other")
         tables: list[dict[Labels, Any]] = [*self._counters.values(), *self._histograms.values()]
         for table in tables:
-            for key in [key for key in table if dict(key).get(label) not in kept]:
-                del table[key]
+            for key in list(table):
+                value = dict(key).get(label)
+                if value not in always and value not in values:
+                    del table[key]
 
     def page(self) -> bytes:
         """Everything in Prometheus' text format."""

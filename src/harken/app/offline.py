@@ -160,7 +160,7 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
             opened = open_store(str(Path(scratch) / "new.db"), clock)
             stack.push_async_callback(opened.store.close)
             await opened.store.open(loaded.definitions())
-        loaded = await TriggerRows(opened.store).load(loaded)
+        loaded = await TriggerRows(opened.store, keeping=False).load(loaded)
         factory = Factory(loaded, registry(), clock, Random(), opened.store)
         await factory.load_rate_limits(opened.store, save=False)
         stack.push_async_callback(factory.close)

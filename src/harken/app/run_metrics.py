@@ -43,7 +43,8 @@ class RunMetrics:
         self._metrics.keep("workflow", loaded.workflows)
         self._metrics.keep("channel", channels)
         for workflow in loaded.workflows:
-            for outcome in USUAL_OUTCOMES:
+            # those of rows may be many: each begins with its first run
+            for outcome in () if workflow in loaded.rows else USUAL_OUTCOMES:
                 self._runs(0, workflow=workflow, outcome=outcome)
         for channel in channels:
             for result in DELIVERY_RESULTS:

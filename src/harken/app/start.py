@@ -122,6 +122,6 @@ def settle_memory() -> None:
 
 
 def _ready_line(app: App) -> str:
-    counts: Mapping[str, int] = {"feed": len(app.intake.feeds), "trigger": len(app.loaded.triggers)}
+    counts: Mapping[str, int] = {"feed": len(app.intake.registry.defined), "trigger": len(app.loaded.triggers)}
     counted = ", ".join(f"{count} {name if count == 1 else name + 's'}" for name, count in counts.items())
     return f"harken is ready at {app.url} ({counted}); harken status shows more, Ctrl-C stops it"

@@ -18,6 +18,7 @@ from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock, from_unix
 from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
+from harken.config.row_set import is_row_feed
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.ingest.intake import Intake
@@ -29,7 +30,7 @@ from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
 from harken.source import Lag
-from harken.store import Commit, Committed, Store
+from harken.store import Commit, Committed, Definitions, Store
 from harken.tickets import feed_name
 from harken.tickets.cycle import TicketCursor
 
@@ -79,7 +80,7 @@ class Telemetry:
             refused(0, reason=reason)
         intake.webhooks.refusals.on_refused = lambda reason: refused(reason=reason)
         self._webhooks = metrics.counter("harken_webhooks_total", "Requests to webhooks, by result.")
-        self._paths: Mapping[str, str] = {}
+        self._paths: dict[str, str] = {}
         metrics.gauge("harken_poll_trigger_active", "Feeds that are read on a schedule.", self._active)
         metrics.gauge(
             "harken_schedule_lag_seconds", "How late the last read began, or waits to begin.", lambda: intake.lag
@@ -151,17 +152,31 @@ class Telemetry:
         self._metrics.keep("integration", self._names)
         self._metrics.keep("provider", {feed.kind for feed in loaded.feeds})
         for name in sorted(self._names):
-            for status in STATUSES:
-                self._polls(0, integration=name, status=status)
-            for kind in KINDS_OF_ERROR:
-                self._errors(0, integration=name, error_type=kind)
+            self._begin_series(name)
         self._paths = {feed.name: feed.path for feed in loaded.feeds if feed.path}
-        self._metrics.keep("webhook", self._paths.values())
-        for path in self._paths.values():
-            for result in WEBHOOK_RESULTS:
+        self._metrics.keep("webhook", frozenset(self._paths.values()))
+        for feed, path in self._paths.items():
+            # those of rows may be many: each begins when it is called first
+            for result in () if is_row_feed(loaded, feed) else WEBHOOK_RESULTS:
                 self._webhooks(0, webhook=path, result=result)
         self._runs.use(loaded, self._factory.channels())
         self._pollers.use(loaded)
+
+    def use_part(self, loaded: Loaded, part: Definitions) -> None:
+        """Have a configuration of which only this part has changed. Series of what is gone stay until a reload."""
+        self._loaded = loaded
+        for feed in part.feeds:
+            if feed.way == "poll" and _label(feed) not in self._names:
+                self._names.add(_label(feed))
+                self._begin_series(_label(feed))
+            if feed.path:
+                self._paths[feed.name] = feed.path
+
+    def _begin_series(self, integration: str) -> None:
+        for status in STATUSES:
+            self._polls(0, integration=integration, status=status)
+        for kind in KINDS_OF_ERROR:
+            self._errors(0, integration=integration, error_type=kind)
 
     async def scrape(self) -> bytes:
         """The page, with what the store says about held and dead runs; without these while it does not answer."""

@@ -1,25 +1,39 @@
-"""The rows of the store beside the configuration of the files: all of them at the start, then only what changed."""
+"""The rows of the store beside the configuration of the files: all of them at the start, then only what changed.
+
+What a row compiles to is kept beside it (`TRIGGER_FORM`), so that a start takes it as it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import gc
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import structlog
 
 from harken.config.findings import Finding, Place, Report
 from harken.config.loaded import Loaded
-from harken.config.trigger_rows import RowCompiler, RowSet, read_row
+from harken.config.row_forms import to_document
+from harken.config.row_set import RowSet
+from harken.config.trigger_rows import CompiledRow, RowCompiler, read_row
 from harken.errors import HarkenError
 from harken.operate.configuration import row_compiler
-from harken.store import Definitions, Store
-from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_ROW
+from harken.store import Definitions, Document, DocumentChange, Store
+from harken.store.documents import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_ROW
 
 __all__ = ["ChangedRows", "TriggerRows"]
 
 log = structlog.get_logger("harken.app")
+
+AT_ONCE = 500
+"""So many forms are written in one transaction."""
+TELL_SECONDS = 5.0
+"""While rows are compiled, a line says so often how many are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +45,23 @@ class ChangedRows:
     renewed: frozenset[str]
 
 
-class TriggerRows:
-    """Reads rows from the store and compiles them. Remembers up to which change it has read."""
+@dataclass(frozen=True, kw_only=True)
+class _Compiled:
+    """All rows, and what is to be changed in the forms that the store has."""
 
-    def __init__(self, store: Store) -> None:
+    compiler: RowCompiler
+    rows: RowSet
+    forms: list[DocumentChange] = field(default_factory=list)
+
+
+class TriggerRows:
+    """Reads rows from the store and compiles them. Remembers up to which change it has read.
+
+    Without `keeping` it writes no forms: whoever only looks may not be allowed to write."""
+
+    def __init__(self, store: Store, *, keeping: bool = True) -> None:
         self._store = store
+        self._keeping = keeping
         self._revision: int | None = None
         self._rows: RowSet | None = None
         self._compiler: RowCompiler | None = None
@@ -51,11 +77,15 @@ class TriggerRows:
         if document is None:
             self._rows, self._compiler, self._revision = None, None, 0
             return files
-        documents = await self._store.documents(TRIGGER_ROW)
-        values = [found.value for found in documents]
-        compiler, rows = await asyncio.to_thread(_compile_all, files, values)
-        self._compiler, self._rows, self._revision = compiler, rows, document.revision
-        return rows.loaded(compiler.accounts)
+        with _without_collection():
+            documents = await self._store.documents(TRIGGER_ROW)
+            forms = await self._store.documents(TRIGGER_FORM)
+            found = await asyncio.to_thread(_compile_all, files, documents, forms)
+        self._compiler, self._rows, self._revision = found.compiler, found.rows, document.revision
+        if self._keeping:
+            for begin in range(0, len(found.forms), AT_ONCE):
+                await self._store.change(found.forms[begin : begin + AT_ONCE])
+        return found.rows.loaded(found.compiler.accounts)
 
     async def changed(self, files: Loaded) -> ChangedRows | None:
         """What changed since the last look; None if nothing did."""
@@ -64,7 +94,8 @@ class TriggerRows:
             return None
         recent = list(document.value["recent"])
         missed = document.revision - self._revision if self._revision is not None else None
-        rows, compiler = self._rows or RowSet(files), self._compiler or row_compiler(files)
+        compiler = self._compiler or row_compiler(files)
+        rows = self._rows or RowSet(files, compiler.query)
         if missed is None or missed > len(recent):
             ids: Iterable[str] = {*rows.ids, *(found.name for found in await self._store.documents(TRIGGER_ROW))}
         else:
@@ -74,40 +105,70 @@ class TriggerRows:
             if found is None:
                 rows.remove(id)
             else:
-                _put(rows, compiler, found.value)
+                form = await self._store.get(TRIGGER_FORM, id)
+                _put(rows, compiler, found.value, form.value if form else None)
         self._rows, self._compiler, self._revision = rows, compiler, document.revision
         part, renewed = rows.changes(files.generation)
         return ChangedRows(loaded=rows.loaded(compiler.accounts), part=part, renewed=renewed)
 
 
-def _compile_all(files: Loaded, values: Iterable[Mapping[str, Any]]) -> tuple[RowCompiler, RowSet]:
-    compiler, rows = row_compiler(files), RowSet(files)
-    for value in values:
-        _put(rows, compiler, value)
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: nearly everything that is made stays, and is looked at each time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _compile_all(files: Loaded, documents: Sequence[Document], forms: Sequence[Document]) -> _Compiled:
+    compiler = row_compiler(files)
+    rows, known = RowSet(files, compiler.query), {form.name: form.value for form in forms}
+    found, told = _Compiled(compiler=compiler, rows=rows), time.monotonic()
+    for number, document in enumerate(documents):
+        form = known.pop(document.name, None)
+        compiled = _put(rows, compiler, document.value, form)
+        if compiled is not None:
+            kept = compiler.form(document.value, compiled)
+            value: Any = msgspec.UNSET if kept is None else to_document(kept)
+            if kept is not None or form is not None:
+                found.forms.append(DocumentChange(kind=TRIGGER_FORM, name=document.name, value=value))
+        if time.monotonic() - told > TELL_SECONDS:
+            told = time.monotonic()
+            log.info("rows.compiling", done=number + 1, of=len(documents))
+    # of rows that are gone
+    found.forms.extend(DocumentChange(kind=TRIGGER_FORM, name=name) for name in known)
     rows.forget_changes()
-    return compiler, rows
+    return found
 
 
-def _put(rows: RowSet, compiler: RowCompiler, value: Mapping[str, Any]) -> None:
-    """Have the row as it is stored, or note why it cannot be used."""
+def _put(rows: RowSet, compiler: RowCompiler, value: Mapping[str, Any], form: Any) -> CompiledRow | None:
+    """Have the row as it is stored, or note why it cannot be used. Return it if it had to be compiled."""
     id, name = str(value["id"]), str(value["name"])
     if not value.get("enabled", True):
         rows.disable(id, name, str(value.get("user_id", "")))
-        return
-    try:
-        compiled, findings = compiler.compile(read_row(value))
-    except HarkenError as error:
-        compiled, findings = None, _finding(id, error.message, error.fix)
+        return None
+    findings: tuple[Finding, ...] = ()
+    compiled = restored = compiler.restore(value, form) if form is not None else None
+    if compiled is None:
+        try:
+            compiled, findings = compiler.compile(read_row(value), quick=True)
+        except HarkenError as error:
+            findings = _finding(id, error.message, error.fix)
     taken = rows.clash(compiled) if compiled else ""
     if taken:
         compiled, findings = None, _finding(id, taken, "Give the row another name")
     if compiled is not None:
         rows.put(compiled)
-        return
+        return compiled if restored is None else None
     rows.refuse(id, name, findings)
     for finding in findings:
         if finding.severity == "error":
             log.error("row.refused", trigger=name, reason=finding.message, fix=finding.fix)
+    return None
 
 
 def _finding(id: str, message: str, fix: str) -> tuple[Finding, ...]:

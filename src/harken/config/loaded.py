@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "with_gene
 MAIN = "harken.yaml"
 PER_REPLICA = {"server", "store", "log", "metrics", "tracing", "http", "agent"}
 """Settings that may differ between replicas that run the same configuration."""
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
 Origin = Literal["config", "stored", "environment", "none"]
 
 
@@ -134,6 +136,4 @@ def revision(definition: Any) -> str:
 
 
 def _reveal(text: str, references: Mapping[str, str]) -> str:
-    for reference, value in references.items():
-        text = text.replace(reference, value)
-    return text
+    return _REFERENCE.sub(lambda match: references.get(match[0], match[0]), text)

@@ -51,9 +51,13 @@ class Resolver:
     feeds: dict[str, FeedSpec] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     secrets: set[str] = field(default_factory=set)
+    # the names that were looked up: of accounts, and of what may be one
+    asked: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
 
     def account(self, name: str, place: Place, report: Report, path: Path) -> tuple[Account, Plugin] | None:
         """Return the account that `integration: NAME` means: a configured one, a stored one, or the environment's."""
+        self.asked.add(name)
         service = plugin_of(name, self.plugins) if name not in self.kinds() else None
         if service is not None and service.uses:
             found = self.account(service.uses, place, report, path)
@@ -68,12 +72,14 @@ class Resolver:
 
     def require(self, name: str, place: Place, report: Report, path: Path) -> None:
         """Report an account that a step uses and that does not exist, if its service needs one."""
+        self.named.add(name)
         plugin = plugin_of(self.kinds().get(name, name), self.plugins)
         if plugin is not None and plugin.account is not None:
             self.account(name, place, report, path)
 
     def require_channel(self, name: str, place: Place, report: Report, path: Path) -> bool:
         """Whether the channel of a step can deliver messages; report one that cannot, or that has no account."""
+        self.named.add(name)
         plugin = plugin_of(self.kinds().get(name, name), self.plugins)
         if plugin is None:
             return self._implied(name, place, report, (*path, "channel")) is not None

@@ -7,41 +7,39 @@ words, with the line of what `export` gives.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore
-from harken.config.feeds import merge_specs
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup, interpolate
-from harken.config.loaded import Account, Loaded, item
-from harken.config.reload_plan import inherit_cursors
+from harken.config.loaded import Account, Loaded, digest
 from harken.config.resolver import FeedSpec, Resolver
+from harken.config.row_forms import RowForm, read_form, row_mark
 from harken.config.secrets import secrets_by_name, secrets_in
 from harken.config.sources import shards_of, with_shard
 from harken.config.trigger_schema import KINDS
 from harken.config.triggers import read_trigger
 from harken.config.validate import check
 from harken.config.workflows import Checker, WorkflowFile, check_models, check_prices, read_workflow
-from harken.config.yaml.nodes import Table, strings, to_plain
+from harken.config.yaml.nodes import Node, Table, strings, to_nodes, to_plain
 from harken.config.yaml.parser import parse
 from harken.config.yaml.writer import to_yaml
 from harken.errors import Misconfigured, Refused
-from harken.feed import Feed, Trigger
+from harken.feed import Trigger
 from harken.runs import Workflow
 from harken.source import Plugin
-from harken.store import Definitions, Part
 from harken.suggest import suggest_fix
 
 __all__ = [
     "SCHEMA_VERSION",
     "CompiledRow",
     "RowCompiler",
-    "RowSet",
     "TriggerRow",
     "as_file",
     "from_file",
@@ -53,6 +51,8 @@ SCHEMA_VERSION = 1
 MIGRATIONS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()
 """The first makes version 2 of version 1, and so on."""
 _ONLY_SECRETS = "a row may refer to secrets alone"
+# shared by all rows without any
+_NO_REFERENCES: Mapping[str, str] = {}
 
 
 class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,11 @@ def from_file(value: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledRow:
-    """What a row becomes. `uses` is the workflow that it starts by name; else it brings `workflow`."""
+    """What a row becomes. `uses` is the workflow that it starts by name; else it brings `workflow`.
+
+    `accounts` and `kinds` are the names that it was looked up by. If its query is `pending`, that is the row itself, as
+    JSON: the query is compiled when the source of its feed is needed.
+    """
 
     id: str
     name: str
@@ -125,6 +129,14 @@ class CompiledRow:
     uses: str = ""
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    accounts: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    pending: bytes = field(default=b"", repr=False)
+
+    @property
+    def query_mark(self) -> Any:
+        """Equal for rows whose queries are, also while they are not compiled."""
+        return (self.spec.feed.query, self.references, self.secrets)
 
 
 class _SecretLookup(Lookup):
@@ -154,6 +166,12 @@ class RowCompiler:
 
         self._files = files
         self._secrets = secrets
+        self._shards = shards_of(files)
+        self._known_accounts: dict[str, tuple[str, frozenset[str]]] = {}
+        self._states: dict[tuple[tuple[str, ...], ...], str] = {}
+        # how many rows were compiled, and not restored
+        self.compiled = 0
+        named_feeds = {name.removeprefix("feed:") for name in files.origins if name.startswith("feed:")}
         self._resolver = Resolver(
             plugins=plugins,
             environ=os.environ if environ is None else environ,
@@ -165,8 +183,8 @@ class RowCompiler:
             accounts=dict(files.integrations),
             feeds={
                 feed.name: FeedSpec(feed=feed, query=files.queries.get(feed.name))
-                for feed in files.feeds
-                if item("feed", feed.name) in files.origins
+                for feed in (files.feeds if named_feeds else ())
+                if feed.name in named_feeds
             },
             refused=set(files.refused),
         )
@@ -176,30 +194,141 @@ class RowCompiler:
     def accounts(self) -> Mapping[str, Account]:
         return self._resolver.accounts
 
-    def compile(self, row: TriggerRow) -> tuple[CompiledRow | None, tuple[Finding, ...]]:
-        """What the row becomes, or None; and what is wrong or odd about it."""
-        report, lookup = Report(), _SecretLookup(self._files.directory, {}, self._secrets)
-        self._resolver.references = lookup.references
-        self._resolver.secrets = set()
+    def compile(self, row: TriggerRow, *, quick: bool = False) -> tuple[CompiledRow | None, tuple[Finding, ...]]:
+        """What the row becomes, or None; and what is wrong or odd about it.
+
+        `quick` is for rows that were good when they were written: only what is wrong with them has its line."""
+        self.compiled += 1
         file = f"/api/triggers/{row.id}"
+        tree = to_nodes(as_file(row), Place(file)) if quick and row.provider in KINDS else None
+        if tree is not None:
+            found = self._compile(row, tree, file, Report())
+            if found[0] is not None:
+                return found
+        report = Report()
         if row.provider not in KINDS:
             fix = suggest_fix(row.provider, KINDS)
             report.error(Place(file), ("provider",), f"{row.provider!r} is not a kind of trigger", fix, "unknown_name")
             return None, tuple(report.findings)
-        tree = parse(to_yaml(as_file(row)).encode(), file, report)
+        return self._compile(row, parse(to_yaml(as_file(row)).encode(), file, report), file, report)
+
+    def _compile(
+        self, row: TriggerRow, tree: Node | None, file: str, report: Report
+    ) -> tuple[CompiledRow | None, tuple[Finding, ...]]:
+        lookup, resolver = _SecretLookup(self._files.directory, {}, self._secrets), self._resolver
+        resolver.references, resolver.secrets, resolver.asked, resolver.named = lookup.references, set(), set(), set()
         tree = interpolate(tree, lookup, report) if tree is not None else None
         found = self._read(row, tree, file, report) if isinstance(tree, Table) else None
-        hidden = {*lookup.references.values(), *self._resolver.secrets}
+        hidden = {*lookup.references.values(), *resolver.secrets}
         findings = redact(report.findings, hidden)
         if found is None or report.failed:
             return None, findings
-        account = self._resolver.accounts.get(found.spec.feed.integration)
+        account = resolver.accounts.get(found.spec.feed.integration)
         with_account = replace(self._files, integrations={account.name: account}) if account else self._files
-        owned = msgspec.structs.replace(found.trigger, owner=row.user_id)
-        feed = with_shard(found.spec.feed, with_account, shards_of(self._files))
-        spec = replace(found.spec, feed=feed)
-        known = dict(lookup.references)
-        return replace(found, trigger=owned, spec=spec, references=known, secrets=frozenset(hidden)), findings
+        feed = with_shard(found.spec.feed, with_account, self._shards)
+        compiled = replace(
+            found,
+            trigger=msgspec.structs.replace(found.trigger, owner=row.user_id),
+            spec=replace(found.spec, feed=feed),
+            references=dict(lookup.references),
+            secrets=frozenset(hidden),
+            accounts=frozenset(resolver.asked),
+            kinds=frozenset(resolver.named),
+        )
+        return compiled, findings
+
+    def form(self, value: Mapping[str, Any], compiled: CompiledRow) -> RowForm | None:
+        """What is kept of the row with this stored value, so that it need not be compiled again.
+
+        None if that would hold a secret, or if the row depends on a file that may change."""
+        names = {*compiled.references.values()}.union(*(self._account(name)[1] for name in compiled.accounts))
+        if compiled.secrets - names or b'"schema":"' in msgspec.json.encode(value.get("config")):
+            return None
+        trigger, feeds = (
+            compiled.trigger,
+            tuple(name for name in compiled.trigger.feeds if name in self._resolver.feeds),
+        )
+        accounts, kinds = tuple(sorted(compiled.accounts)), tuple(sorted(compiled.kinds))
+        return RowForm(
+            mark=row_mark(value, self._shards),
+            depends=self._state_of(accounts, kinds, feeds),
+            trigger=trigger,
+            feed=compiled.spec.feed,
+            workflow=compiled.workflow,
+            uses=compiled.uses,
+            accounts=accounts,
+            kinds=kinds,
+            feeds=feeds,
+            references=tuple(sorted(compiled.references)),
+            has_query=compiled.spec.query is not None,
+        )
+
+    def restore(self, value: Mapping[str, Any], stored: Any) -> CompiledRow | None:
+        """The compiled row of its stored value and form; None if the form was made of something else."""
+        form = read_form(stored, row_mark(value, self._shards))
+        if form is None or form.depends != self._state_of(form.accounts, form.kinds, form.feeds):
+            return None
+        if form.uses and (form.uses not in self._files.workflows or form.uses in self._files.rows):
+            return None
+        references = self._values_of(form.references)
+        if references is None:
+            return None
+        secrets = frozenset(references.values()).union(*(self._account(name)[1] for name in form.accounts))
+        spec = self._resolver.feeds.get(form.feed.name) or FeedSpec(feed=form.feed)
+        return CompiledRow(
+            id=str(value["id"]),
+            name=form.trigger.name,
+            trigger=form.trigger,
+            spec=spec,
+            workflow=form.workflow,
+            uses=form.uses,
+            references=references,
+            secrets=secrets,
+            accounts=frozenset(form.accounts),
+            kinds=frozenset(form.kinds),
+            pending=msgspec.json.encode(value) if form.has_query and spec.query is None else b"",
+        )
+
+    def query(self, pending: bytes) -> BaseModel | None:
+        """The query of a row that was restored from its form. Raise Misconfigured if it is wrong by now."""
+        compiled, findings = self.compile(read_row(msgspec.json.decode(pending)), quick=True)
+        if compiled is None:
+            raise refuse_findings(findings)
+        return compiled.spec.query
+
+    def _values_of(self, references: Sequence[str]) -> Mapping[str, str] | None:
+        """The secrets of these references; None if one cannot be had."""
+        if not references:
+            return _NO_REFERENCES
+        lookup = _SecretLookup(self._files.directory, {}, self._secrets)
+        try:
+            for reference in references:
+                lookup.resolve(reference[2:-1])
+        except Lookup.unset:
+            return None
+        return lookup.references
+
+    def _account(self, name: str) -> tuple[str, frozenset[str]]:
+        """How the account is that this name means, and its secrets; looked up once."""
+        known = self._known_accounts.get(name)
+        if known is None:
+            resolver, secrets = self._resolver, self._resolver.secrets
+            resolver.secrets = set()
+            found = resolver.account(name, Place(""), Report(), ())
+            state = digest([replace(found[0], model=None), found[0].model is None, found[1].kind]) if found else ""
+            known = self._known_accounts[name] = (state, frozenset(resolver.secrets))
+            resolver.secrets = secrets
+        return known
+
+    def _state_of(self, accounts: tuple[str, ...], kinds: tuple[str, ...], feeds: tuple[str, ...]) -> str:
+        """A digest of everything in the files and among the accounts that a row with these names depends on."""
+        key = (accounts, kinds, feeds)
+        if key not in self._states:
+            named = [self._resolver.kinds().get(name) for name in kinds]
+            specs = [self._resolver.feeds.get(name) for name in feeds]
+            listened = [msgspec.structs.replace(spec.feed, label="") if spec else None for spec in specs]
+            self._states[key] = digest([[self._account(name)[0] for name in accounts], named, listened])
+        return self._states[key]
 
     def _read(self, row: TriggerRow, tree: Table, file: str, report: Report) -> CompiledRow | None:
         if isinstance(row.workflow, str):
@@ -238,169 +367,6 @@ class RowCompiler:
         by_type = secrets_in(found.spec.query) if found else set()
         written = {str(scalar.value) for _, scalar in strings(tree)}
         return {text for text in by_type | secrets_by_name(tree) if text in written and "${" not in text and text}
-
-
-class RowSet:
-    """The configuration of the files with the rows that are enabled. Knows what changed since it was last asked."""
-
-    def __init__(self, files: Loaded) -> None:
-        self._files = files
-        self._file_feeds: dict[str, Feed] = {feed.name: feed for feed in files.feeds}
-        self._file_names = frozenset({*(trigger.name for trigger in files.triggers), *files.workflows})
-        self._feeds = dict(self._file_feeds)
-        self._triggers: dict[str, Trigger] = {trigger.name: trigger for trigger in files.triggers}
-        self._workflows = dict(files.workflows)
-        self._queries = dict(files.queries)
-        self._rows: dict[str, CompiledRow] = {}
-        self._names: dict[str, str] = {}
-        self._paths: dict[str, str] = {feed.path: feed.name for feed in files.feeds if feed.path}
-        self._by_feed: dict[str, dict[str, FeedSpec]] = {}
-        self._refused: dict[str, tuple[Finding, ...]] = {}
-        self._disabled: dict[str, tuple[str, str]] = {}
-        self._references: dict[str, str] = dict(files.references)
-        self._secrets: set[str] = set(files.secrets)
-        self._feeds_touched: set[str] = set()
-        self._triggers_touched: set[str] = set()
-        self._renewed: set[str] = set()
-
-    @property
-    def ids(self) -> frozenset[str]:
-        return frozenset({*self._rows, *self._refused})
-
-    def clash(self, compiled: CompiledRow) -> str:
-        """What already has the row's name or its webhook's path, in words; empty if nothing has."""
-        name, path = compiled.name, compiled.spec.feed.path
-        other = self._names.get(name)
-        if other is not None and other != compiled.id:
-            return f"the name {name} is taken by another row"
-        if name in self._file_names:
-            return f"the name {name} is taken by {self._files.origins.get(item('workflow', name), 'the files')}"
-        owner = self._paths.get(path) if path else None
-        mine = self._rows.get(compiled.id)
-        if owner is not None and (mine is None or mine.spec.feed.name != owner):
-            return f"the webhook {path} is taken"
-        return ""
-
-    def put(self, compiled: CompiledRow) -> None:
-        """Have this version of the row. The cursor of the feed that it read before is inherited where it fits."""
-        before = self._rows.get(compiled.id)
-        earlier = self._feeds.get(before.trigger.feed) if before else None
-        spec = compiled.spec
-        if before is not None and earlier is not None and spec.feed.name not in self._feeds:
-            [feed] = inherit_cursors([spec.feed], [compiled.trigger], [earlier], [before.trigger])
-            spec = replace(spec, feed=feed)
-        self._take_out(compiled.id)
-        self._rows[compiled.id] = compiled
-        self._names[compiled.name] = compiled.id
-        self._refused.pop(compiled.id, None)
-        self._disabled.pop(compiled.name, None)
-        self._triggers[compiled.name] = self._with_revision(compiled)
-        if compiled.workflow is not None:
-            self._workflows[compiled.name] = compiled.workflow
-        self._by_feed.setdefault(spec.feed.name, {})[compiled.id] = spec
-        self._merge_feed(spec.feed.name)
-        self._references |= compiled.references
-        self._secrets |= compiled.secrets
-        self._triggers_touched.add(compiled.name)
-
-    def disable(self, id: str, name: str, owner: str) -> None:
-        """The row is not enabled: it is as if it were not there, but for its name."""
-        self.remove(id)
-        self._disabled[name] = (id, owner)
-
-    def remove(self, id: str) -> None:
-        self._take_out(id)
-        self._refused.pop(id, None)
-        self._disabled = {name: other for name, other in self._disabled.items() if other[0] != id}
-
-    def refuse(self, id: str, name: str, findings: Iterable[Finding]) -> None:
-        """The row cannot be used: its old version runs on, if there is one."""
-        self._refused[id] = tuple(findings)
-        self._names.setdefault(name, id)
-
-    def _take_out(self, id: str) -> None:
-        old = self._rows.pop(id, None)
-        if old is None:
-            return
-        self._names.pop(old.name, None)
-        self._triggers.pop(old.name, None)
-        if old.workflow is not None:
-            self._workflows.pop(old.name, None)
-        self._triggers_touched.add(old.name)
-        sharing = self._by_feed.get(old.spec.feed.name, {})
-        sharing.pop(id, None)
-        self._merge_feed(old.spec.feed.name)
-
-    def _merge_feed(self, name: str) -> None:
-        """Define the feed anew from the files and the rows that share it."""
-        self._feeds_touched.add(name)
-        own = self._file_feeds.get(name)
-        merged = FeedSpec(feed=own, query=self._files.queries.get(name)) if own else None
-        for spec in self._by_feed.get(name, {}).values():
-            merged = merge_specs(merged, spec)
-        if merged is None:
-            gone = self._feeds.pop(name, None)
-            self._queries.pop(name, None)
-            self._paths.pop(gone.path if gone else "", None)
-            return
-        if merged.query is not None and self._queries.get(name) not in (None, merged.query):
-            self._renewed.add(name)
-        self._feeds[name] = merged.feed
-        if merged.feed.path:
-            self._paths[merged.feed.path] = name
-        if merged.query is not None:
-            self._queries[name] = merged.query
-
-    def _with_revision(self, compiled: CompiledRow) -> Trigger:
-        if not compiled.uses:
-            return compiled.trigger
-        workflow = self._files.workflows.get(compiled.uses)
-        rev = workflow.rev if workflow else compiled.trigger.workflow_rev
-        return msgspec.structs.replace(compiled.trigger, workflow_rev=rev)
-
-    def loaded(self, accounts: Mapping[str, Account]) -> Loaded:
-        """The whole configuration, with these accounts beside those of the files, whose generation it has."""
-        rows = {row.name: row.id for row in self._rows.values()}
-        return replace(
-            self._files,
-            integrations={**accounts, **self._files.integrations},
-            feeds=tuple(self._feeds.values()),
-            triggers=tuple(self._triggers.values()),
-            workflows=dict(self._workflows),
-            queries=dict(self._queries),
-            references=dict(self._references),
-            secrets=frozenset(self._secrets),
-            refused={**self._files.refused, **self._refused_items()},
-            rows=rows,
-            disabled={name: owner for name, (_, owner) in self._disabled.items()},
-        )
-
-    def _refused_items(self) -> dict[str, tuple[Finding, ...]]:
-        names = {id: name for name, id in self._names.items()}
-        return {item("row", names[id]): found for id, found in self._refused.items() if id in names}
-
-    def changes(self, generation: str) -> tuple[Definitions, frozenset[str]]:
-        """What changed since the last call, as a part; and the feeds whose source has to be opened again."""
-        touched = {self._triggers[name].feed for name in self._triggers_touched if name in self._triggers}
-        feeds = frozenset(self._feeds_touched | touched)
-        part = Definitions(
-            generation=generation,
-            feeds=[self._feeds[name] for name in sorted(feeds) if name in self._feeds],
-            triggers=[self._triggers[name] for name in sorted(self._triggers_touched) if name in self._triggers],
-            workflows={
-                name: (flow.rev, msgspec.json.encode(flow.definition))
-                for name in sorted(self._triggers_touched)
-                if (flow := self._workflows.get(name)) is not None
-            },
-            only=Part(feeds=feeds, triggers=frozenset(self._triggers_touched)),
-        )
-        renewed = frozenset(self._renewed)
-        self.forget_changes()
-        return part, renewed
-
-    def forget_changes(self) -> None:
-        """Everything is applied as a whole."""
-        self._feeds_touched, self._triggers_touched, self._renewed = set(), set(), set()
 
 
 def refuse_findings(findings: Iterable[Finding]) -> Misconfigured:

@@ -21,7 +21,7 @@ from harken.credentials.keyring import Keyring, system_keyring
 from harken.errors import Misconfigured, Refused
 from harken.private_files import lock_for_writing, read_private, write_private
 
-__all__ = ["Credentials", "StoredAccount"]
+__all__ = ["Credentials", "SecretReader", "StoredAccount"]
 
 VERSION = 1
 FILE = "sealed.json"
@@ -72,6 +72,10 @@ class Credentials:
     def secret(self, name: str) -> str | None:
         entry = self._index().get(("secret", name))
         return None if entry is None else self._open(("secret", name), entry)
+
+    def reader(self) -> SecretReader:
+        """What `secret` does, for many of them: the file is read again only when it has changed."""
+        return SecretReader(self)
 
     def store_secret(self, name: str, value: str) -> str:
         """Store the secret, replacing one of the same name. Return where it is stored, for people."""
@@ -226,6 +230,42 @@ class Credentials:
             document = self._current_view(self._read())
             yield document
             write_private(self.path, json.dumps(document, indent=1).encode())
+
+
+class SecretReader:
+    """Returns stored secrets by name. Raises Misconfigured when one cannot be read."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._stamp: tuple[int, ...] | None = None
+        self._document: dict[str, Any] = {}
+        self._key: Key | None = None
+
+    def __call__(self, name: str) -> str | None:
+        credentials, label = self._credentials, ("secret", name)
+        stamp = _file_stamp(credentials.path)
+        if stamp is None:
+            return credentials.secret(name)
+        if stamp != self._stamp:
+            self._document, self._key = credentials._current_view(credentials._read()), None
+            self._stamp = stamp
+        entry = self._document["entries"].get(_label(label))
+        if entry is None:
+            return None
+        if entry["at"] != "file":
+            return credentials._open(label, entry)
+        if self._key is None:
+            self._key = credentials._key(self._document)
+        return credentials._unseal(self._key, label, entry)
+
+
+def _file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Changes with every writing of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size)
 
 
 def _label(label: tuple[str, str]) -> str:

@@ -41,6 +41,11 @@ class RuleCache:
         """The rules as last learnt, without asking the store."""
         return self._rules.get(feed)
 
+    def revision(self, feed: str) -> int | None:
+        """The revision of the rules as last learnt, compiled or not; None if they are not known."""
+        rules = self._rules.get(feed) or self._listeners.get(feed)
+        return rules.revision if rules is not None else None
+
     def start_lines(self) -> Iterator[tuple[str, datetime]]:
         """The start line of every trigger, as last learnt."""
         for rules in self._rules.values():
@@ -60,7 +65,7 @@ class RuleCache:
         opened = self._listeners.pop(feed, None)
         if opened is not None and opened.revision > listeners.revision:
             listeners = opened
-        rules = self._rules[feed] = compile_rules(listeners)
+        rules = self._rules[feed] = compile_rules(listeners, self._rules.get(feed))
         return rules
 
     def forget(self, feed: str) -> None:

@@ -1,7 +1,9 @@
 """The feeds as this process has them: their sources, and which of them are read here.
 
 The registry owns the LiveFeeds and their sources (opens and closes them), and decides which feeds are read here: shard
-leases, schedule and streams. Intake, which calls it, runs the ticks, receives webhooks and applies definitions.
+leases, schedule and streams. Intake, which calls it, runs the ticks, receives webhooks and applies definitions. Many
+feeds may come from rows: of these a process has only those that it reads or that are pushed to it, and their sources
+are built when they are needed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from harken.ingest.backfill import FeedStore
 from harken.ingest.commit import Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.leases import ShardLeases
-from harken.ingest.live import LiveFeed
+from harken.ingest.live import UNBUILT, LiveFeed
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
@@ -42,6 +44,8 @@ class FeedRegistry:
 
     `build(feed)` makes the source of a feed, `begin(live)` is called when a feed is due. A feed that `is_prompt` is
     read at once when its shard is taken over from another process; all others when their next read is due.
+    `defined` are all feeds of the configuration, `feeds` those that are here: of feeds that come from rows (`is_row`)
+    only what is pushed, and what is polled or streamed in the shards that we hold.
     """
 
     def __init__(
@@ -60,8 +64,10 @@ class FeedRegistry:
         timings: Timings,
         connectivity: Connectivity,
         is_prompt: Callable[[Feed], bool],
+        is_row: Callable[[Feed], bool] = lambda feed: False,
     ) -> None:
         self._store = store
+        self._is_row = is_row
         self._clock = clock
         self._random = random
         self._build = build
@@ -69,6 +75,10 @@ class FeedRegistry:
         self._idle_reads = idle_reads
         self.reading = reading
         self.feeds: dict[str, LiveFeed] = {}
+        self.defined: dict[str, Feed] = {}
+        self._resumed = False
+        # whether sources of a kind hear of changes, as the first of them does
+        self._rings: dict[str, bool] = {}
         self.scheduler = Scheduler(clock, random, begin, timings)
         self.leases = ShardLeases(
             store,
@@ -122,11 +132,13 @@ class FeedRegistry:
         """Have exactly the feeds of these definitions. Feeds to `renew` get a new source although they are equal.
 
         `changed` feeds have another revision than we knew, perhaps after a reset by another replica."""
-        wanted = {feed.name: feed for feed in definitions.feeds if feed.way != "internal"}
-        for name in [name for name in self.feeds if name not in wanted]:
+        wanted = self.defined = {feed.name: feed for feed in definitions.feeds if feed.way != "internal"}
+        self._resumed = self._resumed or definitions.starting
+        for name in [name for name in self.feeds if name not in wanted or not self._belongs_here(wanted[name])]:
             self._drop(name)
         for feed in wanted.values():
-            self._place(feed, opened.feeds[feed.name], renew=feed.name in renew)
+            if self._belongs_here(feed):
+                self._place(feed, opened.feeds[feed.name], renew=feed.name in renew)
         for name, live in self.feeds.items():
             if name in changed:
                 live.outdated = True
@@ -138,10 +150,23 @@ class FeedRegistry:
         defined = {feed.name: feed for feed in part.feeds if feed.way != "internal"}
         for name in part.only.feeds if part.only else ():
             if name in defined:
+                self.defined[name] = defined[name]
+            else:
+                self.defined.pop(name, None)
+            if name in defined and self._belongs_here(defined[name]):
                 self._place(defined[name], opened.feeds[name], renew=name in renew)
                 self.feeds[name].outdated = True
             elif name in self.feeds:
                 self._drop(name)
+
+    def _belongs_here(self, feed: Feed) -> bool:
+        return feed.way == "push" or feed.shard in self.leases.held or not self._is_row(feed)
+
+    def build_source(self, live: LiveFeed) -> None:
+        """Build the source of the feed, if nobody has needed it yet."""
+        if live.source is UNBUILT:
+            live.use(self._make_source(live.feed))
+            self._begin_listening(live)
 
     def begin_tick(self, live: LiveFeed) -> None:
         """A tick begins: what its source heard of before is read by it."""
@@ -187,10 +212,10 @@ class FeedRegistry:
             live.feed = msgspec.structs.replace(live.feed, label=feed.label)
         if live is not None and live.feed == feed and not renew:
             return
-        try:
-            source = self._build(feed)
-        except HarkenError as error:
-            source = BrokenSource(error)
+        waits = self._may_wait(feed)
+        if waits and live is not None and live.feed == feed and live.source is UNBUILT:
+            return
+        source = UNBUILT if waits else self._make_source(feed)
         if live is not None and live.feed == feed and live.use(source):
             self.closer.release(live)
             self._end_bell(feed.name)
@@ -201,6 +226,24 @@ class FeedRegistry:
         swept_at = self._clock.time() - self._random.random() * SWEEP_SECONDS
         live = self.feeds[feed.name] = LiveFeed(feed, source, state, swept_at=swept_at)
         self._begin_reading(live, state)
+
+    def _may_wait(self, feed: Feed) -> bool:
+        """Whether the source need not be built before it is used.
+
+        One that hears of changes listens from the start, and the first of a kind is built to see whether it does.
+        """
+        if not self._is_row(feed):
+            return False
+        return feed.way == "push" or (feed.way == "poll" and not feed.path and self._rings.get(feed.kind) is False)
+
+    def _make_source(self, feed: Feed) -> Source:
+        try:
+            source = self._build(feed)
+        except HarkenError as error:
+            return BrokenSource(error)
+        if feed.kind not in self._rings:
+            self._rings[feed.kind] = isinstance(source, RingingSource)
+        return source
 
     def _drop(self, name: str) -> None:
         live = self.feeds.pop(name)
@@ -213,7 +256,10 @@ class FeedRegistry:
 
     def _begin_reading(self, live: LiveFeed, state: FeedState, *, taken_over: bool = False) -> None:
         name, source = live.feed.name, live.source
-        if isinstance(source, StreamSource):
+        if source is UNBUILT:
+            if live.poll is not None:
+                self._schedule(live, state, taken_over=taken_over)
+        elif isinstance(source, StreamSource):
             if name not in self._streams and self.reading and self.reads(live):
                 following = self._follow(live, self._ending.get(name))
                 self._streams[name] = asyncio.create_task(following, name=f"stream {name}")
@@ -223,7 +269,13 @@ class FeedRegistry:
 
     def _begin_listening(self, live: LiveFeed) -> None:
         name, source = live.feed.name, live.source
-        if isinstance(source, RingingSource) and name not in self._bells and self.reading and self.reads(live):
+        if (
+            source is not UNBUILT
+            and isinstance(source, RingingSource)
+            and name not in self._bells
+            and self.reading
+            and self.reads(live)
+        ):
             bell = asyncio.get_running_loop().create_task(self._listen(live, source), name=f"bell of {name}")
             self._bells[name] = bell
             bell.add_done_callback(_on_bell_ended)
@@ -278,9 +330,16 @@ class FeedRegistry:
         return lambda: self._resume_reading(shards, states, taken_over=taken_over)
 
     def _resume_reading(self, shards: Collection[int], states: Mapping[str, FeedState], *, taken_over: bool) -> None:
+        placed: set[str] = set()
+        for feed in [feed for feed in self.defined.values() if feed.shard in shards and feed.name not in self.feeds]:
+            if feed.name in states:
+                # this begins to read it too
+                self._place(feed, states[feed.name], renew=False)
+                self.feeds[feed.name].resumed = self._resumed
+                placed.add(feed.name)
         for live in self._feeds_of(shards):
             state = states.get(live.feed.name)
-            if state is None:
+            if state is None or live.feed.name in placed:
                 continue
             self._idle_reads.drop(live.feed.name)
             if live.busy:
@@ -302,6 +361,8 @@ class FeedRegistry:
             await self._idle_reads.write()
         for live in leaving:
             self._idle_reads.drop(live.feed.name)
+            if live.feed.way != "push" and self._is_row(live.feed) and self.feeds.get(live.feed.name) is live:
+                self._drop(live.feed.name)
 
     def _feeds_of(self, shards: Collection[int]) -> list[LiveFeed]:
         return [live for live in self.feeds.values() if live.feed.shard in shards]
@@ -336,7 +397,8 @@ class SourceCloser:
 
     def retire(self, live: LiveFeed) -> None:
         """Close the feed's source: the feed is gone, or was replaced by one with another source."""
-        live.retired += (live.source,)
+        if live.source is not UNBUILT:
+            live.retired += (live.source,)
         self.release(live)
 
     def release(self, live: LiveFeed) -> None:
@@ -355,7 +417,7 @@ class SourceCloser:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _close(self, source: Source) -> None:
-        if isinstance(source, Closable):
+        if source is not UNBUILT and isinstance(source, Closable):
             task = asyncio.get_running_loop().create_task(source.aclose(), name="close a source")
             self._closing.add(task)
             task.add_done_callback(self._on_closed)

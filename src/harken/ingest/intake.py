@@ -24,7 +24,7 @@ from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live import Late, LiveFeed, TickReport
+from harken.ingest.live import UNBUILT, Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
 from harken.ingest.run_answers import RunAnswers
 from harken.ingest.scheduler import TickSlots
@@ -71,6 +71,7 @@ class Intake:
         connectivity: Connectivity | None = None,
         slot_key: Callable[[Feed], str] = lambda feed: feed.integration or feed.kind,
         is_prompt: Callable[[Feed], bool] = lambda feed: False,
+        is_row: Callable[[Feed], bool] = lambda feed: False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -94,6 +95,7 @@ class Intake:
             timings=timings,
             connectivity=connectivity,
             is_prompt=is_prompt,
+            is_row=is_row,
         )
         self.feeds, self.leases, self.scheduler = self.registry.feeds, self.registry.leases, self.registry.scheduler
         engine = (store, self.committer, self.idle_reads, clock, random, self.leases.token)
@@ -117,6 +119,8 @@ class Intake:
         self._running: set[asyncio.Task[Any]] = set()
         self._slot_key = slot_key
         self._slots = TickSlots(clock)
+        # feeds whose sources are built when their webhook is called first, by path
+        self._unbuilt: dict[str, str] = {}
         self._stopping = False
 
     async def start(self, definitions: Definitions) -> Opened:
@@ -151,7 +155,7 @@ class Intake:
         """
         # a feed that is replaced starts from what the store has: without its last read it would be read again at once
         await self.idle_reads.write()
-        known = {name: rules.revision for name in self.feeds if (rules := self.rule_cache.get(name)) is not None}
+        known = {name: known for name in self.feeds if (known := self.rule_cache.revision(name)) is not None}
         opened = await self.leases.open_definitions(self._open, definitions)
         self.rule_cache.adopt(definitions, opened)
         if INTERNAL in opened.feeds:
@@ -169,20 +173,34 @@ class Intake:
         """Make a part of the configuration current (`part.only`); all else goes on undisturbed."""
         assert part.only is not None
         opened = await self.leases.open_definitions(self._open, part)
+        with_paths = any(self._has_path(name) for name in part.only.feeds)
         for name in part.only.feeds:
-            self.rule_cache.forget(name)
-            if name in opened.feeds:
+            if name not in opened.feeds:
+                self.rule_cache.forget(name)
+            elif name in self.feeds or name == INTERNAL:
                 await self.rule_cache.learn(name)
+            else:
+                # learnt when it is read
+                self.rule_cache.forget(name)
         self.registry.apply_part(part, opened, renew=renew)
-        self._serve_webhooks()
+        if with_paths or any(self._has_path(name) for name in part.only.feeds):
+            self._serve_webhooks()
         await self.backfill.of_pushed(part, opened)
         return opened
+
+    def _has_path(self, feed: str) -> bool:
+        found = self.registry.defined.get(feed)
+        return found is not None and bool(found.path)
 
     async def _open(self, definitions: Definitions) -> Opened:
         return await self._store.open(msgspec.structs.replace(definitions, holder=self._holder))
 
     async def refresh(self, feed: str) -> None:
         """The feed or its triggers were changed in the store: learn its rules and its position."""
+        if feed in self.registry.defined and feed not in self.feeds:
+            # another replica reads it
+            self.rule_cache.forget(feed)
+            return
         self.idle_reads.drop(feed)
         await self.rule_cache.learn(feed)
         await self.registry.refresh(feed)
@@ -200,12 +218,12 @@ class Intake:
 
     def display_name(self, feed: str) -> str:
         """What people see in place of the name of a feed."""
-        live = self.feeds.get(feed)
-        return live.feed.display_name if live is not None else feed
+        found = self.registry.defined.get(feed)
+        return found.display_name if found is not None else feed
 
     def _is_polled(self, feed: str) -> bool:
-        live = self.feeds.get(feed)
-        return live is not None and live.feed.way == "poll"
+        found = self.registry.defined.get(feed)
+        return found is not None and found.way == "poll"
 
     def _skews(self) -> list[float]:
         """How many seconds each service is ahead of us, of those that say so."""
@@ -283,13 +301,23 @@ class Intake:
         return live
 
     def _serve_webhooks(self) -> None:
+        with_paths = {live.feed.path: live for live in self.feeds.values() if live.feed.path}
         endpoints = {
-            live.feed.path: _endpoint(live.feed, live.source)
-            for name, live in self.feeds.items()
-            if live.feed.path and isinstance(live.source, PushSource)
+            path: _endpoint(live.feed, live.source)
+            for path, live in with_paths.items()
+            if live.source is not UNBUILT and isinstance(live.source, PushSource)
         }
         polled = [path for path, endpoint in endpoints.items() if self._is_polled(endpoint.feed)]
-        self.webhooks.serve(endpoints | {short: endpoints[path] for short, path in _short_paths(polled).items()})
+        endpoints |= {short: endpoints[path] for short, path in _short_paths(polled).items()}
+        self._unbuilt = {path: live.feed.name for path, live in with_paths.items() if live.source is UNBUILT}
+        self.webhooks.serve(endpoints, further=self._unbuilt.keys(), find=self._find_endpoint)
+
+    def _find_endpoint(self, path: str) -> Endpoint | None:
+        live = self.feeds.get(self._unbuilt[path])
+        if live is None:
+            return None
+        self.registry.build_source(live)
+        return _endpoint(live.feed, live.source) if isinstance(live.source, PushSource) else None
 
     def _begin_tick(self, live: LiveFeed) -> None:
         if not live.busy and not self._stopping:
@@ -328,6 +356,7 @@ class Intake:
                     await self.leases.verify(live.feed.shard)
                 if live.outdated:
                     await self.registry.restore(live)
+                self.registry.build_source(live)
                 rules = await self.rule_cache.rules(live.feed.name)
                 if rules.resting:
                     live.next_due = None

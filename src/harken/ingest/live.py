@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -13,9 +13,9 @@ from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.http import ServiceClock
 from harken.ingest.parts import Progress, stored_cap, stored_position
-from harken.source import ClockedSource, PollSource, Source, StreamSource
+from harken.source import Batch, ClockedSource, Cursor, PollSource, Source, StreamSource
 
-__all__ = ["Late", "LiveFeed", "TickReport", "later"]
+__all__ = ["UNBUILT", "Late", "LiveFeed", "TickReport", "later"]
 
 
 # there may be 100,000 feeds: what is the same for nearly all of them is shared
@@ -39,6 +39,16 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float
     reason: str
+
+
+class UnbuiltSource:
+    """Stands for a source until it is needed: there may be 100,000 that are read once a day."""
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        raise AssertionError("the registry builds the source before it is read")
+
+
+UNBUILT = UnbuiltSource()
 
 
 class LiveFeed:
@@ -83,12 +93,9 @@ class LiveFeed:
 
     def __init__(self, feed: Feed, source: Source, state: FeedState, *, swept_at: float) -> None:
         self.feed = feed
-        self.source = source
         # sources that are not read any more and have to be closed
         self.retired: tuple[Source, ...] = ()
-        # looked up once: testing whether an object follows a protocol costs as much as a query
-        self.poll = source.poll if isinstance(source, PollSource) else None
-        self.service_clock = _clock_of(source)
+        self._have(source)
         # when the scheduler will begin the next tick, and when it should after the tick under way
         self.due: float | None = None
         self.next_due: float | None = None
@@ -121,12 +128,22 @@ class LiveFeed:
         """Read with this source from the next tick on. Returns False for streams, which have to be restarted."""
         if isinstance(source, StreamSource) or isinstance(self.source, StreamSource):
             return False
-        self.retired += (self.source,)
-        self.source = source
+        if self.source is not UNBUILT:
+            self.retired += (self.source,)
         self.slot_key = ""
+        self._have(source)
+        return True
+
+    def _have(self, source: Source) -> None:
+        self.source = source
+        # looked up once: testing whether an object follows a protocol costs as much as a query
+        self.poll: Callable[[Cursor, datetime], Awaitable[Batch]] | None
+        if source is UNBUILT:
+            self.poll = UNBUILT.poll if self.feed.way == "poll" else None
+            self.service_clock = UNKNOWN_CLOCK
+            return
         self.poll = source.poll if isinstance(source, PollSource) else None
         self.service_clock = _clock_of(source)
-        return True
 
     def restore(self, state: FeedState) -> None:
         """Continue from the position that the store has."""

@@ -5,7 +5,7 @@ A plain ASGI callable in front of everything else: this is the hot path.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
@@ -89,26 +89,50 @@ class Webhooks:
         self._committer = committer
         self._run_answers = run_answers
         self._clock = clock
-        self._endpoints: Mapping[str, Endpoint] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._further: Collection[str] = ()
+        self._find: Callable[[str], Endpoint | None] = lambda path: None
         self._rates: dict[str, WebhookRate] = {}
+        self._kept_rates: Mapping[str, WebhookRate] = {}
         self.received = 0
         self.refused = 0
         self.refusals = Refusals(clock)
         self.observe: Callable[[str, int], None] = lambda feed, status: None
 
-    def serve(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Replace the table of paths (`<provider>/<id>`)."""
-        self._endpoints = endpoints
-        limits = {one.feed: one.max_per_minute for one in endpoints.values() if one.max_per_minute}
+    def serve(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        further: Collection[str] = (),
+        find: Callable[[str], Endpoint | None] = lambda path: None,
+    ) -> None:
+        """Replace the table of paths (`<provider>/<id>`). Endpoints of `further` paths are found when one is called."""
+        self._endpoints = dict(endpoints)
+        self._further, self._find = further, find
         # a reload that leaves the limit as it is does not fill the bucket
-        kept = {feed: rate for feed, rate in self._rates.items() if limits.get(feed) == rate.per_minute}
-        now = self._clock.monotonic()
-        self._rates = {feed: kept.get(feed) or WebhookRate(limit, now) for feed, limit in limits.items()}
-        self.refusals.keep(endpoints.keys())
+        kept, self._rates = self._rates, {}
+        for endpoint in endpoints.values():
+            self._limit(endpoint, kept)
+        self._kept_rates = kept if further else {}
+        self.refusals.keep({*endpoints, *further})
+
+    def _endpoint_at(self, path: str) -> Endpoint | None:
+        found = self._endpoints.get(path)
+        if found is None and path in self._further and (found := self._find(path)) is not None:
+            self._endpoints[path] = found
+            self._limit(found, self._kept_rates)
+        return found
+
+    def _limit(self, endpoint: Endpoint, kept: Mapping[str, WebhookRate]) -> None:
+        if endpoint.max_per_minute:
+            known = kept.get(endpoint.feed)
+            same = known is not None and known.per_minute == endpoint.max_per_minute
+            now = self._clock.monotonic()
+            self._rates[endpoint.feed] = known if known and same else WebhookRate(endpoint.max_per_minute, now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"][len(PREFIX) :]
-        endpoint = self._endpoints.get(path)
+        endpoint = self._endpoint_at(path)
         if endpoint is None:
             self.refusals.note(UNKNOWN, _sender(scope), "not_found", "there is no webhook at this path")
             await _answer(send, 404, {"error": "there is no webhook at this path"})

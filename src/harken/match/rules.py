@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -76,6 +77,14 @@ class Rule:
         self.dedupe_by = _key(dedupe.by) if dedupe is not None else None
         self.parts = _parts(gather, trigger.feed, feed or trigger.feed) if isinstance(gather, Join) else ()
 
+    def with_state(self, state: TriggerState) -> Rule:
+        """The same trigger in another state: nothing is compiled again."""
+        if state == self.state:
+            return self
+        found = copy(self)
+        found.state, found.uid, found.start_line = state, state.uid, state.start_line
+        return found
+
     def expressions(self) -> Iterator[Condition]:
         """Everything that is evaluated of an event, but templates."""
         keys = (self.gather_by, self.throttle_by, self.dedupe_by, *(part.by for part in self.parts))
@@ -131,9 +140,16 @@ class Rules:
         self.resting = bool(rules) and all(rule.state.paused for rule in rules)
 
 
-def compile_rules(listeners: Listeners) -> Rules:
+def compile_rules(listeners: Listeners, before: Rules | None = None) -> Rules:
+    """The rules of a feed. What has not changed since `before` is not compiled again."""
     feed = listeners.feed.name
-    rules = tuple(Rule(trigger, state, feed) for trigger, state in listeners.triggers)
+    known = {rule.name: rule for rule in before.rules} if before is not None and before.feed.name == feed else {}
+    rules = tuple(
+        known[trigger.name].with_state(state)
+        if trigger.name in known and known[trigger.name].trigger == trigger
+        else Rule(trigger, state, feed)
+        for trigger, state in listeners.triggers
+    )
     return Rules(listeners.revision, listeners.feed, rules)
 
 

@@ -83,7 +83,7 @@ def row_compiler(files: Loaded, environ: Mapping[str, str] | None = None) -> Row
         plugins,
         lambda kinds: _checker(plugins, kinds),
         environ=environ,
-        secrets=credentials.secret,
+        secrets=credentials.reader(),
         stored=credentials,
     )
 

@@ -12,7 +12,7 @@ from harken.feed import INTERNAL, Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
 from harken.operate.principal import OPERATOR, Principal
 from harken.runs import Run, Workflow
-from harken.store import Store
+from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings
 
@@ -31,8 +31,17 @@ class _Current:
     def load(self, loaded: Loaded | None) -> None:
         self.loaded = loaded
         self.feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
-        self.labels = {feed.name: feed.label for feed in self.feeds.values() if feed.label}
         self.triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
+
+    def load_part(self, loaded: Loaded, part: Definitions) -> None:
+        assert part.only is not None
+        self.loaded = loaded
+        for name in part.only.feeds:
+            self.feeds.pop(name, None)
+        for name in part.only.triggers:
+            self.triggers.pop(name, None)
+        self.feeds.update((feed.name, feed) for feed in part.feeds)
+        self.triggers.update((trigger.name, trigger) for trigger in part.triggers)
 
 
 class Context:
@@ -55,6 +64,10 @@ class Context:
     @loaded.setter
     def loaded(self, loaded: Loaded | None) -> None:
         self._current.load(loaded)
+
+    def use_part(self, loaded: Loaded, part: Definitions) -> None:
+        """Have a configuration of which only this part has changed."""
+        self._current.load_part(loaded, part)
 
     def acting_as(self, principal: Principal) -> Context:
         """The same for one call by somebody else; a new configuration is that of both."""
@@ -119,13 +132,14 @@ class Context:
 
     def feed_label(self, id: str) -> str:
         """What people see in place of a feed's id; the id itself for a feed that left the configuration."""
-        return self._current.labels.get(id, id)
+        feed = self._current.feeds.get(id)
+        return feed.display_name if feed is not None else id
 
     def feed_id(self, name: str) -> str:
         """The id under which the feed is stored. `name` is the id, the label, or a trigger that listens to the feed."""
         if name in self._current.feeds:
             return name
-        labelled = next((id for id, label in self._current.labels.items() if label == name), "")
+        labelled = next((id for id, feed in self._current.feeds.items() if feed.label and feed.label == name), "")
         trigger = self._current.triggers.get(name)
         # the internal feed is the same for all, so none of its listeners may stand for it
         return labelled or (trigger.feed if trigger is not None and trigger.feed != INTERNAL else name)

@@ -52,7 +52,7 @@ from harken.operate.rerun import rerun
 from harken.operate.rows import Plain
 from harken.operate.runs import micros
 from harken.operate.seek import seek
-from harken.store import Store
+from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings
 
@@ -206,6 +206,10 @@ class Operator:
     def loaded(self, loaded: Loaded | None) -> None:
         """Set after a new configuration was applied."""
         self._context.loaded = loaded
+
+    def use_part(self, loaded: Loaded, part: Definitions) -> None:
+        """Like setting `loaded`, where only a part of it has changed."""
+        self._context.use_part(loaded, part)
 
     def acting_as(self, principal: Principal) -> Operator:
         """The same operations, called by somebody else than the operator."""

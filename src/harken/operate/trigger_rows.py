@@ -14,12 +14,12 @@ from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.rows import Plain, own_secrets, plain
 from harken.store import Document, DocumentChange
-from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
+from harken.store.documents import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
-    from harken.config.trigger_rows import TriggerRow
+    from harken.config.trigger_rows import CompiledRow, RowCompiler, TriggerRow
 
 __all__ = ["InvalidRow", "create", "delete", "edit", "export", "find_row", "replace", "row_view"]
 
@@ -71,10 +71,11 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    row = await asyncio.to_thread(_prepare, context, row)
+    row, form = await asyncio.to_thread(_prepare, context, row)
     changes = [
         DocumentChange(kind=TRIGGER_ROW, name=id, value=msgspec.to_builtins(row), expect=0),
         DocumentChange(kind=TRIGGER_NAME, name=name, value=id, expect=0),
+        DocumentChange(kind=TRIGGER_FORM, name=id, value=form),
     ]
     written = await _write(context, id, changes)
     if written is None or written[0] is None:
@@ -140,10 +141,14 @@ async def _edit(context: Context, name: str, match: str, given: Mapping[str, Any
     if "workflow" in changed:
         changed["workflow"] = _workflow(changed["workflow"])
     row = msgspec.structs.replace(_read(document), **changed, updated_at=context.clock.now())
+    form: Any = msgspec.UNSET
     if row.enabled or set(given) != {"enabled"}:
-        row = await asyncio.to_thread(_prepare, context, row)
-    change = DocumentChange(kind=TRIGGER_ROW, name=row.id, value=msgspec.to_builtins(row), expect=document.revision)
-    written = await _write(context, row.id, [change])
+        row, form = await asyncio.to_thread(_prepare, context, row)
+    changes = [
+        DocumentChange(kind=TRIGGER_ROW, name=row.id, value=msgspec.to_builtins(row), expect=document.revision),
+        DocumentChange(kind=TRIGGER_FORM, name=row.id, value=form),
+    ]
+    written = await _write(context, row.id, changes)
     if written is None or written[0] is None:
         raise _outdated(row.name)
     return await _changed(context, written[0])
@@ -156,6 +161,7 @@ async def delete(context: Context, *, name: str, match: str = "") -> Plain:
     changes = [
         DocumentChange(kind=TRIGGER_ROW, name=row.id, expect=document.revision),
         DocumentChange(kind=TRIGGER_NAME, name=row.name),
+        DocumentChange(kind=TRIGGER_FORM, name=row.id),
     ]
     if await _write(context, row.id, changes) is None:
         raise _outdated(row.name)
@@ -257,8 +263,10 @@ def _read(document: Document) -> TriggerRow:
     return read_row(document.value)
 
 
-def _prepare(context: Context, row: TriggerRow) -> TriggerRow:
-    """Check the row as a file is checked, and keep its secrets elsewhere. Raise InvalidRow if it cannot be used."""
+def _prepare(context: Context, row: TriggerRow) -> tuple[TriggerRow, Any]:
+    """Check the row as a file is checked, and keep its secrets elsewhere. Raise InvalidRow if it cannot be used.
+
+    Return it with the form that is kept of it, or UNSET."""
     assert context.loaded is not None
     loaded = context.loaded
     compiler = row_compiler(loaded)
@@ -272,13 +280,21 @@ def _prepare(context: Context, row: TriggerRow) -> TriggerRow:
         raise Refused(f"the webhook {path} is taken", fix="Give config another id")
     texts = compiler.secret_texts(row)
     if not texts:
-        return row
+        return row, _form(compiler, row, compiled)
     hidden = _hide(row, texts, lambda name, text: credentials_of(loaded.directory).store_secret(name, text))
-    again, findings = row_compiler(loaded).compile(hidden)
+    compiler = row_compiler(loaded)
+    again, findings = compiler.compile(hidden)
     if again is None:
         _forget_secrets(context, row.id)
         raise _invalid(findings)
-    return hidden
+    return hidden, _form(compiler, hidden, again)
+
+
+def _form(compiler: RowCompiler, row: TriggerRow, compiled: CompiledRow) -> Any:
+    from harken.config.row_forms import to_document
+
+    form = compiler.form(msgspec.to_builtins(row), compiled)
+    return msgspec.UNSET if form is None else to_document(form)
 
 
 def _hide(row: TriggerRow, texts: set[str], keep: Callable[[str, str], object]) -> TriggerRow:

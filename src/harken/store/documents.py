@@ -32,6 +32,7 @@ __all__ = [
     "TICKET",
     "TOKEN",
     "TRANSFER",
+    "TRIGGER_FORM",
     "TRIGGER_LOG",
     "TRIGGER_NAME",
     "TRIGGER_ROW",
@@ -65,6 +66,9 @@ START_MOVED = "start_moved"
 
 TRIGGER_ROW = "trigger"
 """A trigger that somebody made over the API, by its id."""
+
+TRIGGER_FORM = "trigger_form"
+"""What a trigger that is a row compiles to, by the row's id: it is made again whenever it is missing or outdated."""
 
 TRIGGER_NAME = "trigger_name"
 """The id of the row that has a name, by name: it keeps two from having the same."""

@@ -32,8 +32,7 @@ class _Unexpected(Exception):
 
 class PostgresRegistry(DatabaseUser):
     async def get(self, kind: str, name: str) -> Document | None:
-        found = await self._database.autocommit(_documents, kind, name, writes=False)
-        return found[0] if found else None
+        return await self._database.autocommit(_get, kind, name, writes=False)
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
         return await self._database.autocommit(_put, kind, name, value, expect)
@@ -75,9 +74,14 @@ async def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | 
     return None if row is None else document_of(tx, row)
 
 
-async def _documents(tx: Transaction, kind: str, name: str = "") -> list[Document]:
-    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND ($2='' OR name=$2) ORDER BY name"
-    return [document_of(tx, row) for row in await tx.rows(sql, kind, name)]
+async def _get(tx: Transaction, kind: str, name: str) -> Document | None:
+    row = await tx.row(f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND name=$2", kind, name)
+    return None if row is None else document_of(tx, row)
+
+
+async def _documents(tx: Transaction, kind: str) -> list[Document]:
+    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 ORDER BY name"
+    return [document_of(tx, row) for row in await tx.rows(sql, kind)]
 
 
 async def _delete(tx: Transaction, kind: str, name: str) -> bool:

@@ -50,13 +50,13 @@ class SqliteRegistry(DatabaseUser):
 
 
 def _get(tx: Transaction, kind: str, name: str) -> Document | None:
-    found = _documents(tx, kind, name)
-    return found[0] if found else None
+    row = tx.row(f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND name=?", (kind, name))
+    return None if row is None else document_of(tx, row)
 
 
-def _documents(tx: Transaction, kind: str, name: str = "") -> list[Document]:
-    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND (?='' OR name=?) ORDER BY name"
-    return [document_of(tx, row) for row in tx.execute(sql, (kind, name, name))]
+def _documents(tx: Transaction, kind: str) -> list[Document]:
+    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? ORDER BY name"
+    return [document_of(tx, row) for row in tx.execute(sql, (kind,))]
 
 
 def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:

@@ -9,7 +9,19 @@ import msgspec
 
 from harken.config.findings import Path, Place
 
-__all__ = ["Items", "Node", "Scalar", "Table", "Value", "is_empty", "locate", "strings", "to_plain", "to_storable"]
+__all__ = [
+    "Items",
+    "Node",
+    "Scalar",
+    "Table",
+    "Value",
+    "is_empty",
+    "locate",
+    "strings",
+    "to_nodes",
+    "to_plain",
+    "to_storable",
+]
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -59,6 +71,24 @@ def to_storable(node: Node) -> Any:
     if isinstance(node, Items):
         return [to_storable(item) for item in node.items]
     return node.value if node.shown is None else node.shown
+
+
+def to_nodes(value: Any, place: Place) -> Node | None:
+    """Return the tree of plain values, all of them at one place; None for what has to be written as YAML and parsed."""
+    if isinstance(value, Mapping):
+        items: dict[str, Node] = {}
+        for key, inner in value.items():
+            node = to_nodes(inner, place)
+            # the key of a merge means something else in YAML
+            if node is None or not isinstance(key, str) or key == "<<":
+                return None
+            items[key] = node
+        return Table(items=items, keys=dict.fromkeys(items, place), place=place)
+    if isinstance(value, list):
+        nodes = [to_nodes(inner, place) for inner in value]
+        found = tuple(node for node in nodes if node is not None)
+        return Items(items=found, place=place) if len(found) == len(nodes) else None
+    return Scalar(value=value, place=place) if value is None or isinstance(value, str | int | float) else None
 
 
 def is_empty(node: Node) -> bool:

@@ -1,0 +1,95 @@
+"""What rows compile to, kept beside them: a start takes it as it is, if it was made of the same by the same code.
+
+A form holds no secret. It has references in their place, and its query is compiled when its source is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import harken
+from harken.feed import Feed, Trigger
+from harken.runs import Workflow
+from harken.services import GROUP
+
+__all__ = ["RowForm", "code_mark", "read_form", "row_mark", "to_document"]
+
+
+class RowForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled row. `mark` is what it was made of, `depends` the state of the `accounts`, `kinds` and `feeds`.
+
+    `references` are those of its secrets; `has_query`: its source needs a query, which is not kept.
+    """
+
+    mark: str
+    depends: str
+    trigger: Trigger
+    feed: Feed
+    workflow: Workflow | None = None
+    uses: str = ""
+    accounts: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    feeds: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    has_query: bool = False
+
+
+@cache
+def code_mark() -> str:
+    """A digest of the code that compiles: of Harken itself, and of the services that others have added."""
+    found = hashlib.sha256(harken.__version__.encode())
+    root = Path(harken.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        found.update(file.read_bytes())
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        found.update(f"{point.name}={point.value} {point.dist.version if point.dist else ''}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def row_mark(value: Mapping[str, Any], shards: int) -> str:
+    """What a row with this value is compiled from, where feeds are divided into so many shards."""
+    content = hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:24]
+    return f"{code_mark()}-{shards}-{content}"
+
+
+def to_document(form: RowForm) -> dict[str, Any]:
+    """The form as it is stored: without what has its default, because there may be 100,000 of them."""
+    found: dict[str, Any] = msgspec.to_builtins(form)
+    found["trigger"] = _without_defaults(found["trigger"], Trigger)
+    found["feed"] = _without_defaults(found["feed"], Feed)
+    return _without_defaults(found, RowForm)
+
+
+def read_form(value: Any, mark: str) -> RowForm | None:
+    """The stored form, if it was made of this; None for any other."""
+    if not isinstance(value, Mapping) or value.get("mark") != mark:
+        return None
+    try:
+        return msgspec.convert(value, RowForm)
+    except msgspec.ValidationError:
+        # what it stands for is compiled again, and replaces it
+        return None
+
+
+def _without_defaults(value: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
+    defaults = _defaults(model)
+    return {name: found for name, found in value.items() if name not in defaults or defaults[name] != found}
+
+
+@cache
+def _defaults(model: type[msgspec.Struct]) -> dict[str, Any]:
+    """The default of each field that has one, as it would be stored."""
+    found: dict[str, Any] = {}
+    for one in msgspec.structs.fields(model):
+        if one.default is not msgspec.NODEFAULT:
+            found[one.name] = msgspec.to_builtins(one.default)
+        elif one.default_factory is not msgspec.NODEFAULT:
+            found[one.name] = msgspec.to_builtins(one.default_factory())
+    return found
