@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.harken-run
 DEV := $(VENV)/.harken-dev
 # more than there are cores: the tests of real processes wait most of their time
-WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (cores < 4 ? cores : 2))))
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (cores < 3 ? 2 * cores : 2))))
 # some machines forbid it; compiling everything again for each of the hundreds of processes that the tests start takes
 # longer than the tests
 export PYTHONDONTWRITEBYTECODE :=
