@@ -21,7 +21,17 @@ from harken.kit.webhook_body import MAX_BYTES, json_in, object_in
 from harken.kit.webhook_signatures import check_any
 from harken.source import Host, Request, Sample
 
-__all__ = ["Receiver", "ReceiverQuery", "Sent", "Signer", "Verify", "make_receiver", "make_sample", "schema_check"]
+__all__ = [
+    "LimitedQuery",
+    "Receiver",
+    "ReceiverQuery",
+    "Sent",
+    "Signer",
+    "Verify",
+    "make_receiver",
+    "make_sample",
+    "schema_check",
+]
 
 # longer names are shortened, so that they fit into an index
 LONGEST_NAME = 400
@@ -31,13 +41,10 @@ Signer = Callable[[str, bytes, datetime], Mapping[str, str]]
 """The headers that prove a body, with this secret and at this time."""
 
 
-class ReceiverQuery(QueryModel):
-    """What a webhook of a known sender needs: the secret that it proves itself with."""
+class LimitedQuery(QueryModel):
+    """How much of a webhook is taken, whoever sends it, and what its payload must look like."""
 
-    secret: SecretStr | list[SecretStr] = Field(description="shared secret; a list while it is being changed")
-    max_bytes: int = Field(MAX_BYTES, gt=0, description="largest body that is accepted")
     max_per_minute: int = Field(0, ge=0, description="most requests a minute that are taken; 0 for any number")
-
     payload_schema: dict[str, Any] | None = Field(
         None,
         validation_alias=AliasChoices("schema", "payload_schema"),
@@ -49,6 +56,13 @@ class ReceiverQuery(QueryModel):
     def _is_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         schema_check(value)
         return value
+
+
+class ReceiverQuery(LimitedQuery):
+    """What a webhook of a known sender needs: the secret that it proves itself with."""
+
+    secret: SecretStr | list[SecretStr] = Field(description="shared secret; a list while it is being changed")
+    max_bytes: int = Field(MAX_BYTES, gt=0, description="largest body that is accepted")
 
     @field_validator("secret")
     @classmethod

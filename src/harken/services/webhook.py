@@ -17,16 +17,16 @@ from urllib.parse import parse_qs
 from uuid import uuid4
 
 import msgspec
-from pydantic import AliasChoices, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, HttpUrl, SecretStr, ValidationError, model_validator
 
 from harken.errors import Malformed, NeedsAttention, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
-from harken.kit import AccountModel, QueryModel
+from harken.kit import AccountModel
 from harken.kit.cloud_events import STRUCTURED, cloud_events
 from harken.kit.fields import instant, text_of
 from harken.kit.standard_webhooks import StandardWebhooks, sign_message, signed_headers
-from harken.kit.webhook_receiver import schema_check
+from harken.kit.webhook_receiver import LimitedQuery, schema_check
 from harken.kit.webhook_signatures import check_any, check_basic
 from harken.language.paths import lookup
 from harken.source import Host, Message, Plugin, Request, Sample
@@ -42,7 +42,7 @@ _decode = msgspec.json.Decoder().decode
 _Secrets = SecretStr | list[SecretStr]
 
 
-class IncomingQuery(QueryModel):
+class IncomingQuery(LimitedQuery):
     """How a sender proves who it is, and where its events have their id, type, subject and time."""
 
     scheme: Literal["hmac", "api_key", "basic", "standard_webhooks", "none"] = Field(
@@ -68,19 +68,6 @@ class IncomingQuery(QueryModel):
     time_field: str = Field("", description="dotted path of when it happened: RFC 3339, or epoch seconds or ms")
     format: Literal["json", "cloudevents"] = Field("json", description="what is sent: any JSON or form, or CloudEvents")
     max_bytes: int = Field(1_000_000, gt=0, description="largest body that is accepted")
-    max_per_minute: int = Field(0, ge=0, description="most requests a minute that are taken; 0 for any number")
-
-    payload_schema: dict[str, Any] | None = Field(
-        None,
-        validation_alias=AliasChoices("schema", "payload_schema"),
-        description="JSON Schema of the payload; one that does not fit is refused",
-    )
-
-    @field_validator("payload_schema")
-    @classmethod
-    def _is_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        schema_check(value)
-        return value
 
     @model_validator(mode="after")
     def _can_be_verified(self) -> IncomingQuery:

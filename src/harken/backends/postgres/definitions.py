@@ -45,6 +45,11 @@ COUNT_MEMORY = f"""SELECT count(*) FROM
 
 
 class PostgresDefinitions(DatabaseUser):
+    """The protocol Feeds, but for leases and commits.
+
+    Both SQL stores repeat its signatures on purpose, each beside its own SQL.
+    """
+
     async def open(self, wanted: Definitions) -> Opened:
         return await self._database.write(_open, wanted)
 

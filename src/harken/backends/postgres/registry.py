@@ -31,6 +31,8 @@ class _Unexpected(Exception):
 
 
 class PostgresRegistry(DatabaseUser):
+    """The protocol Registry. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+
     async def get(self, kind: str, name: str) -> Document | None:
         return await self._database.autocommit(_get, kind, name, writes=False)
 

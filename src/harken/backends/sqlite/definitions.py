@@ -40,6 +40,11 @@ COUNT_MEMORY = f"""SELECT count(*) FROM
 
 
 class SqliteDefinitions(DatabaseUser):
+    """The protocol Feeds, but for leases and commits.
+
+    Both SQL stores repeat its signatures on purpose, each beside its own SQL.
+    """
+
     async def open(self, definitions: Definitions) -> Opened:
         return await self._database.write(_open, definitions)
 

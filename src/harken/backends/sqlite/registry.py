@@ -18,6 +18,8 @@ __all__ = ["SqliteRegistry"]
 
 
 class SqliteRegistry(DatabaseUser):
+    """The protocol Registry. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+
     async def get(self, kind: str, name: str) -> Document | None:
         return await self._database.read(_get, kind, name)
 
