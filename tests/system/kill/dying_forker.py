@@ -8,8 +8,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from harken.operate import Operator, idempotency
+from harken.operate import idempotency
 from harken.operate.idempotency import Answer
+from harken.operate.operator import Operator
 from tests.system.kill import process_forker
 
 MARK = "die-before-the-answer"
