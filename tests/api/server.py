@@ -16,6 +16,7 @@ from harken.api.app import build
 from harken.api.origin_guard import hosts_of
 from harken.app.server import Listener
 from harken.cli.client import ControllerClient
+from harken.operate.oidc import Provider
 from tests.operate.operator_world import Office
 
 UP = {"status": "up", "subsystems": [{"name": "store", "state": "up", "reason": "", "since": None}]}
@@ -64,7 +65,9 @@ async def metrics() -> bytes:
 
 
 @asynccontextmanager
-async def serving(office: Office, *, requests_per_minute: int = 0, local_token: str = "") -> AsyncIterator[Served]:
+async def serving(
+    office: Office, *, requests_per_minute: int = 0, local_token: str = "", provider: Provider | None = None
+) -> AsyncIterator[Served]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     served = Served(office, listener.getsockname()[1])
@@ -76,6 +79,7 @@ async def serving(office: Office, *, requests_per_minute: int = 0, local_token: 
         health=lambda: served.health,
         requests_per_minute=requests_per_minute,
         local_token=local_token,
+        provider=provider,
     )
     server = Listener(app, listener)
     await server.start()

@@ -23,6 +23,7 @@ REFERENCE = Path(__file__).parents[2] / "docs/reference"
 PAGE = "\n".join((REFERENCE / name).read_text() for name in ("configuration.md", "pollers.md"))
 SECTIONS: dict[str, type[BaseModel]] = {
     "server": settings.Server,
+    "oidc": settings.Oidc,
     "metrics": settings.Metrics,
     "tracing": settings.Tracing,
     "log": settings.Log,

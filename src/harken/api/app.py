@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from harken.api import errors
 from harken.api.authentication import Authentication, is_known, operator_of, session_routes
 from harken.api.errors import problem, problem_of
+from harken.api.login import login_routes
 from harken.api.origin_guard import Guard
 from harken.api.params import TooLarge, read_params, refuse_odd_address
 from harken.api.request_ids import RequestIds
@@ -27,6 +28,7 @@ from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate.idempotency import Answer
 from harken.operate.live import Position
+from harken.operate.oidc import Provider
 from harken.operate.operator import Operator
 from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL
 
@@ -53,13 +55,14 @@ def build(
     pages: Callable[[ASGIApp], ASGIApp] | None = None,
     requests_per_minute: int = 0,
     local_token: str = "",
+    provider: Provider | None = None,
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
     Without `metrics` there is no such page; `mcp` is the MCP endpoint, behind the same guard. `pages` puts the web UI
     around the rest: its files are the same for everybody, so whoever opens the address gets them, and signs in there.
     A caller may ask `requests_per_minute` under /api, or without limit if that is 0.
-    With `local_token` nobody is the operator without it, and everybody needs a token.
+    With `local_token` nobody is the operator without it, and everybody needs a token. With a `provider` people log in.
     """
     routes = [
         Routed("/health", _health(health), methods=["GET"]),
@@ -67,15 +70,16 @@ def build(
         Routed("/api/openapi.json", _openapi, methods=["GET"]),
         *([Routed("/metrics", _metrics(operator, metrics), methods=["GET"])] if metrics else []),
         *session_routes(operator),
+        *(login_routes(operator, provider) if provider else []),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
         Routed("/api/runs/tail", _tail_runs(operator), methods=["GET"]),
         Routed("/api/live", _live(operator), methods=["GET"]),
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *_operations(operator),
     ]
-    known = Authentication(_starlette(routes), operator, local_token)
+    known = Authentication(_starlette(routes), operator, local_token, logins=provider is not None)
     api: ASGIApp = RequestRate(known, requests_per_minute, time.monotonic)
-    return RequestIds(Guard(pages(api) if pages else api, hosts, opens_pages=pages is not None))
+    return RequestIds(Guard(pages(api) if pages else api, hosts, opens_pages=bool(pages or provider)))
 
 
 def _operations(operator: Operator) -> list[Routed]:

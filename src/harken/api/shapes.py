@@ -390,7 +390,7 @@ class Me(TypedDict):
     owner: str
     triggers: list[str]
     limited: bool
-    way: Literal["local", "token"]
+    way: Literal["local", "token", "login"]
     operations: list[str]
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from harken.app.telemetry import Telemetry
     from harken.app.tickets import TicketWork
     from harken.ingest.intake import Intake
+    from harken.operate.oidc import Provider
     from harken.operate.rows import Plain
     from harken.run.worker import Worker
 
@@ -137,7 +138,10 @@ class App:
             local_token = secrets.token_urlsafe(32) if needs_tokens(loaded, waiting.host) else ""
             if local_token:
                 await wait_for_store(
-                    opened, clock, waiting.note, lambda: refuse_without_tokens(opened.store, clock, waiting.host)
+                    opened,
+                    clock,
+                    waiting.note,
+                    lambda: refuse_without_tokens(opened.store, clock, waiting.host, loaded),
                 )
             app = cls(loaded, opened, clock, role, timings)
             app.say, app._local_token = say, local_token
@@ -373,12 +377,19 @@ class App:
             metrics=metrics,
             health=health,
             mcp=mcp,
-            pages=lambda app: Pages(app, DATA),
+            pages=lambda app: Pages(app, (*DATA, "/auth")),
             requests_per_minute=self.loaded.settings.server.requests_per_minute,
             local_token=self._local_token,
+            provider=self._identity_provider(),
         )
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else not_found
         self._listeners = await waiting.hand_over(api, webhooks)
+
+    def _identity_provider(self) -> Provider | None:
+        from harken.operate.oidc import Provider
+
+        settings = self.loaded.settings.oidc
+        return Provider(settings, self.factory.http, self._clock) if settings is not None else None
 
     @property
     def _run_file(self) -> Path:
@@ -441,9 +452,9 @@ def needs_tokens(loaded: Loaded, host: str) -> bool:
     return loaded.settings.server.require_tokens or not is_loopback(host)
 
 
-async def refuse_without_tokens(store: Store, clock: Clock, host: str) -> None:
-    """Raise Misconfigured when the API would need tokens and there are none."""
-    if not await has_tokens(store, clock):
+async def refuse_without_tokens(store: Store, clock: Clock, host: str, loaded: Loaded) -> None:
+    """Raise Misconfigured when the API would need tokens, there are none, and nobody can log in."""
+    if loaded.settings.oidc is None and not await has_tokens(store, clock):
         raise Misconfigured(f"the API does not listen on {host} without tokens", fix=HOW_TO_MAKE)
 
 

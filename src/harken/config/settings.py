@@ -109,6 +109,45 @@ class Server(Strict):
         return value
 
 
+class Oidc(Strict):
+    """Login of people at an identity provider by OpenID Connect. Without it, tokens are the only way."""
+
+    issuer: str = Field(min_length=1)
+    client_id: str = Field(min_length=1)
+    client_secret: SecretStr | None = None
+    redirect_uri: str = Field(min_length=1)
+    scopes: list[str] = Field(default_factory=lambda: ["profile", "email"])
+    role_claim: str = Field(default="groups", min_length=1)
+    admins: list[str] = Field(default_factory=list)
+    operators: list[str] = Field(default_factory=list)
+    viewers: list[str] = Field(default_factory=list)
+    owner_claim: str = ""
+    session: Duration = Field(default=8 * 3600.0, ge=60, le=30 * DAY)
+    allow_private: bool = False
+
+    @field_validator("issuer", "redirect_uri")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        found = urlsplit(value)
+        local = found.hostname in ("127.0.0.1", "::1", "localhost")
+        if not found.hostname or (found.scheme != "https" and not (found.scheme == "http" and local)):
+            raise Invalid(f"{value} is not an https address", "Logins go over TLS, except on this machine itself")
+        return value
+
+    @field_validator("redirect_uri")
+    @classmethod
+    def _check_callback(cls, value: str) -> str:
+        if urlsplit(value).path != "/auth/callback":
+            raise Invalid(f"{value} does not lead back to us", "It ends with /auth/callback")
+        return value
+
+    @model_validator(mode="after")
+    def _check_roles(self) -> Oidc:
+        if not (self.admins or self.operators or self.viewers):
+            raise Invalid("nobody may log in", "Name values of the claim role_claim under admins, operators or viewers")
+        return self
+
+
 class Metrics(Strict):
     enabled: bool = True
 
@@ -250,6 +289,7 @@ class Settings(Strict):
     """All sections; one that is left out has its defaults."""
 
     server: Server = Server()
+    oidc: Oidc | None = None
     store: str | None = None
     shards: int | None = Field(default=None, ge=1, le=1_024)
     metrics: Metrics = Metrics()

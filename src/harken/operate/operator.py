@@ -25,6 +25,7 @@ from harken.operate import (
     rate_limits,
     runs,
     services,
+    sessions,
     status,
     tickets,
     tokens,
@@ -58,6 +59,7 @@ from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
+    from harken.operate.oidc import Identity
 
 __all__ = ["CHANGES", "OPERATIONS", "Operator"]
 
@@ -216,6 +218,17 @@ class Operator:
         found = copy.copy(self)
         found._principal = principal
         return found
+
+    async def log_in(self, identity: Identity, seconds: float) -> str:
+        """Begin a session and return its secret, for a cookie."""
+        return await sessions.begin(self._context.store, self._context.clock, identity, seconds)
+
+    async def log_out(self, session: str) -> None:
+        await sessions.end(self._context.store, self._context.clock, session)
+
+    async def authenticate_session(self, session: str) -> Principal:
+        """Whose session this is. Raises Unauthorized for one that is unknown or over."""
+        return await sessions.find(self._context.store, self._context.clock, session)
 
     async def authenticate(self, token: str) -> Principal:
         """Whose token this is. Raises Unauthorized for one that is unknown, revoked or expired."""

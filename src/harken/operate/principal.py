@@ -12,8 +12,8 @@ from harken.errors import NotFound, Unauthorized
 __all__ = ["OPERATOR", "ROLES", "SCOPE_KEY", "Principal", "Role", "Way", "caller_of"]
 
 Role = Literal["viewer", "operator", "admin"]
-Way = Literal["local", "token"]
-"""How the caller proved who it is: by reaching loopback, or by a token."""
+Way = Literal["local", "token", "login"]
+"""How the caller proved who it is: by reaching loopback, by a token, or by logging in at an identity provider."""
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 """From the least to the most that a role may do; each may do what those before it may."""
 

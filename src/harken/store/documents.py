@@ -25,6 +25,7 @@ __all__ = [
     "REQUEST",
     "RUN_ALERT",
     "SEAL",
+    "SESSION",
     "STALE_REPORT",
     "STARRED",
     "START_MOVED",
@@ -99,6 +100,9 @@ STALE_REPORT = "stale"
 
 TOKEN = "token"
 """The hash of a token and what it may be used for, by id."""
+
+SESSION = "session"
+"""The hash of a session and who logged in, by id."""
 
 REPLICA = "replica"
 """A process that uses the store, by holder; rewritten with each heartbeat."""

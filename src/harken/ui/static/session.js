@@ -7,6 +7,9 @@ export const me = signal(null);
 /** Why a token is needed; empty while none is. */
 export const signInReason = signal("");
 
+/** Where people log in at their identity provider; empty where they cannot. */
+export const loginAddress = signal("");
+
 export function signInNeeded(reason) {
   signInReason.value = reason || "a token is needed";
 }
@@ -19,8 +22,10 @@ export function may(operation) {
 export async function loadMe() {
   const answer = await fetch("/api/me", { headers: { accept: "application/json" } });
   if (answer.status === 401) {
+    const problem = await answer.json();
     me.value = null;
-    signInNeeded((await answer.json()).detail);
+    loginAddress.value = problem.login ?? "";
+    signInNeeded(problem.detail);
   } else if (answer.ok) {
     me.value = await answer.json();
     signInReason.value = "";
