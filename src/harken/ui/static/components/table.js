@@ -11,7 +11,7 @@ export function Table({ columns, rows, keyOf, label }) {
       <thead><tr>${columns.map((column) => html`<th key=${column.name} scope="col" class=${column.number ? "number" : ""}>${column.words}</th>`)}</tr></thead>
       <tbody>${rows.map(
         (row) => html`<tr key=${keyOf(row)}>${columns.map(
-          (column) => html`<td key=${column.name} class=${column.number ? "number" : ""} data-label=${column.words}>${column.cell(row)}</td>`,
+          (column) => html`<td key=${column.name} class=${column.number ? "number" : ""} data-label=${column.words}><div>${column.cell(row)}</div></td>`,
         )}</tr>`,
       )}</tbody>
     </table>

@@ -1,0 +1,112 @@
+// Tickets as a board: a column for each state of their life, a board for each tracker.
+import { html, useEffect } from "../vendor/preact.js";
+import { get, post } from "../api.js";
+import { Action } from "../components/action.js";
+import { Advice } from "../components/advice.js";
+import { Dialog } from "../components/dialog.js";
+import { Link } from "../components/link.js";
+import { Pill } from "../components/pill.js";
+import { Empty, Shown } from "../components/states.js";
+import { Tabs, useTab } from "../components/tabs.js";
+import { Ago } from "../components/time_text.js";
+import { count, line, words } from "../format.js";
+import { useInterval, useResource } from "../resource.js";
+import { query, setQuery } from "../router.js";
+import { onStream } from "../stream.js";
+
+const REFRESH_MS = 15000;
+/** The columns: what a ticket shows, and the states of runs that have shown nothing yet. */
+const COLUMNS = [
+  ["pending", ["pending", "enqueued", "ready", "held"]],
+  ["in progress", ["in-progress", "running"]],
+  ["needs you", ["waiting"]],
+  ["done", ["done"]],
+  ["failed", ["failed", "dead", "cancelled"]],
+];
+
+export default function Tickets() {
+  const trackers = useResource(async (signal) => (await get("/api/trackers", { limit: 500 }, { signal })).items, []);
+  return html`<div class="page-head"><h1>Tickets</h1></div>
+    <${Shown} of=${trackers} what="trackers" show=${(rows) => (rows.length
+      ? html`<${Boards} trackers=${rows} />`
+      : html`<${Empty} title="No tracker is configured."><p>A tracker watches the tickets of GitHub, GitLab, Jira or Azure DevOps; a label starts a pipeline. Try it without an account: <code>harken demo tickets</code></p><//>`)} />`;
+}
+
+function Boards({ trackers }) {
+  const tabs = trackers.map((tracker) => [tracker.name, tracker.name]);
+  const chosen = useTab("tracker", tabs);
+  const tracker = trackers.find((one) => one.name === chosen);
+  const found = useResource((signal) => get("/api/tickets", { tracker: chosen, limit: 500 }, { signal }), [chosen]);
+  useInterval(found.reload, REFRESH_MS);
+  useEffect(() => onStream("run", (row) => row.trigger.startsWith(chosen) && found.reload()), [chosen, found.reload]);
+  const open = query.value.ticket;
+  return html`<div class="stack">
+    <div class="card-head"><${Tabs} name="tracker" tabs=${tabs} label="Trackers" panel="board" /><${TrackerState} tracker=${tracker} /></div>
+    <div id="board" role="tabpanel" aria-label="Tickets of ${chosen}"><${Shown} of=${found} what="tickets" show=${(page) => html`<${Board} page=${page} />`} /></div>
+    ${open && html`<${Ticket} tracker=${chosen} ticket=${open} reload=${found.reload} />`}
+  </div>`;
+}
+
+function TrackerState({ tracker }) {
+  return html`<p class="dim"><${Pill} status=${tracker.state} /> ${tracker.kind}, ${count(tracker.projects.length, "project")}, read <${Ago} at=${tracker.last_read} />
+    ${tracker.message && html`<span class="wrong"> ${line(tracker.message, 300)}</span>`}</p>`;
+}
+
+function Board({ page }) {
+  if (!page.items.length) return html`<${Empty} title="No ticket has had a run yet."><p>Put the label of a pipeline on a ticket, and it appears here.</p><//>`;
+  return html`<div class="board">${COLUMNS.map(([name]) => {
+    const rows = page.items.filter((row) => columnOf(row) === name);
+    return html`<section key=${name} class="board-column" aria-label=${name}>
+      <h2>${name} <span class="dim">${rows.length}</span></h2>
+      <ul>${rows.map((row) => html`<li key=${row.run} class="card">
+        <button class="board-title" onClick=${() => setQuery({ ticket: row.ticket }, { push: true })}>${line(row.ticket, 60)}</button>
+        <p>${line(row.title, 140)}</p>
+        <p class="dim">${row.pipeline}, <${Ago} at=${row.since} /></p>
+        ${row.error && html`<p class="wrong">${line(row.error, 160)}</p>`}
+      </li>`)}</ul>
+    </section>`;
+  })}</div>
+  ${page.more && html`<p class="dim">Older tickets are left out here: harken tickets list</p>`}`;
+}
+
+/** The column of a ticket. A state that no column names goes by the run, so that no ticket is left out. */
+export function columnOf(row) {
+  for (const state of [row.status === "waiting" ? "waiting" : row.shown, row.status]) {
+    const found = COLUMNS.find(([, states]) => states.includes(state));
+    if (found) return found[0];
+  }
+  return "pending";
+}
+
+function Ticket({ tracker, ticket, reload }) {
+  const found = useResource((signal) => get("/api/tickets/show", { ticket, tracker }, { signal }), [ticket, tracker]);
+  const act = async (verb, said) => {
+    await post(`/api/tickets/${verb}`, { ticket, tracker });
+    return said;
+  };
+  const then = () => Promise.all([found.reload(), reload()]);
+  return html`<${Dialog} title=${line(ticket, 80)} wide=${true} onClose=${() => setQuery({ ticket: "" }, { push: true })}>
+    <${Shown} of=${found} what="the ticket" show=${(shown) => html`
+      <p><strong>${line(shown.title)}</strong></p>
+      <dl class="facts">
+        <dt>Where it stands</dt><dd><${Pill} status=${shown.standing} /> ${line(shown.reason, 300)}</dd>
+        <dt>Pipeline</dt><dd>${shown.pipeline || "none"}</dd>
+        <dt>At its platform</dt><dd>${words(shown.status)}${shown.closed ? ", closed" : ""}; ${shown.labels.length ? `labels ${shown.labels.map((label) => line(label, 40)).join(", ")}` : "no labels"} ${webLink(shown.url)}</dd>
+        ${shown.memory && html`<dt>What it shows</dt><dd>${words(shown.memory.shown ?? "nothing")}</dd>`}
+      </dl>
+      <h3>Runs</h3>
+      <ul class="feed-list">${shown.runs.map((run) => html`<li key=${run.id}><span class="dim"><${Ago} at=${run.created_at} /></span><${Link} to="/runs/${run.id}" class="title">${run.workflow}<//><${Pill} status=${run.outcome} />${run.error && html`<span class="why">${line(run.error, 300)}</span>`}</li>`)}</ul>
+      ${shown.next && html`<p class="dim">Next: <${Advice} text=${shown.next} /></p>`}
+      <p class="buttons">
+        <${Action} operation="tickets.claim" act=${() => act("claim", `${ticket} is claimed`)} then=${then}>Claim<//>
+        <${Action} operation="tickets.retry" act=${() => act("retry", `${ticket} runs once more`)} then=${then}>Retry<//>
+        <${Action} operation="tickets.cancel" tone="danger" ask=${`Cancel the run of ${ticket}?`} act=${() => act("cancel", `the run of ${ticket} is asked to stop`)} then=${then}>Cancel its run<//>
+      </p>`} />
+  <//>`;
+}
+
+/** A link to the platform, for web addresses only: what a source sends is never a script. */
+function webLink(address) {
+  if (!/^https?:\/\//.test(address ?? "")) return null;
+  return html`<a href=${address} target="_blank" rel="noreferrer noopener">Open it there</a>`;
+}

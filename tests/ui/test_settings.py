@@ -1,0 +1,60 @@
+"""Settings: health, configuration as it runs, tokens and the audit log; and what a viewer may not do."""
+
+from __future__ import annotations
+
+from playwright.async_api import Browser, Page, expect
+
+from tests.ui.harken_process import HarkenProcess
+
+
+async def test_a_token_is_made_shown_once_and_revoked_and_the_audit_log_tells_it(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await page.goto("/settings?tab=tokens")
+    await page.get_by_role("textbox", name="Name").fill("ci")
+    await page.get_by_role("combobox", name="Role").select_option("operator")
+    await page.get_by_role("button", name="Make it").click()
+    secret = page.locator(".secret")
+    await expect(secret).to_contain_text("hkn_")
+    await page.get_by_role("button", name="I have it").click()
+    await expect(secret).to_have_count(0)
+    await page.get_by_role("button", name="Revoke").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    await expect(page.get_by_text("There are no tokens.")).to_be_visible()
+    assert (await harken.call("GET", "/api/tokens"))["items"] == []
+
+    await page.get_by_role("tab", name="Audit").click()
+    await expect(page.get_by_role("cell", name="tokens.revoke")).to_be_visible()
+    await page.get_by_role("textbox", name="Did").fill("tokens.create")
+    await page.get_by_role("textbox", name="Did").press("Enter")
+    await expect(page.get_by_role("row")).to_have_count(2)
+    await page.get_by_role("textbox", name="Did").fill("triggers.pause")
+    await page.get_by_role("textbox", name="Did").press("Enter")
+    await expect(page.get_by_text("No entries fit the filter.")).to_be_visible()
+
+
+async def test_a_mistake_in_a_file_is_a_finding_with_its_place(page: Page, harken: HarkenProcess) -> None:
+    harken.write({"workflows/wrong.yaml": "name: wrong\nsteps:\n  - {id: a, action: nonsense}\n"})
+    await page.goto("/settings?tab=configuration")
+    await expect(page.get_by_text("workflows/wrong.yaml:3:")).to_be_visible()
+    await expect(page.get_by_text("workflow:wrong")).to_be_visible()
+
+
+async def test_health_is_what_the_doctor_says(shared_page: Page, shared_harken: HarkenProcess) -> None:
+    said = (await shared_harken.call("GET", "/api/doctor"))["items"]
+    await shared_page.goto("/settings")
+    await expect(shared_page.get_by_role("row")).to_have_count(len(said) + 1)
+
+
+async def test_a_viewer_sees_its_role_and_no_tokens(browser: Browser, harken: HarkenProcess) -> None:
+    token = (await harken.call("POST", "/api/tokens", {"name": "looker", "role": "viewer"}))["token"]
+    context = await browser.new_context(base_url=harken.url)
+    await context.request.post("/api/session", data={"token": token})
+    page = await context.new_page()
+    await page.goto("/settings?tab=you")
+    await expect(page.get_by_text("You are token looker")).to_be_visible()
+    await expect(page.get_by_role("tab", name="Tokens and roles")).to_have_count(0)
+    await page.goto("/workflows")
+    await expect(page.get_by_role("link", name="deploys", exact=True)).to_be_visible()
+    await expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+    await context.close()
