@@ -295,7 +295,7 @@ def test_only_what_gets_credentials_asks_these_servers() -> None:
         for path in source.rglob("*.py")
         if re.search(r"http\.metadata|http import .*metadata|ask_metadata", path.read_text())
     }
-    assert users == {"http/metadata.py", "kit/aws_metadata.py"}
+    assert users == {"http/metadata.py", "kit/aws_metadata.py", "kit/google_credentials.py"}
 
 
 def test_an_account_may_rely_on_its_machine_alone() -> None:

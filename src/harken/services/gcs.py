@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from harken.errors import Garbled
+from harken.errors import Garbled, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint, instant
 from harken.kit.account_fields import split_server_address
+from harken.kit.google_credentials import DefaultCredentials, machine_token, read_credentials, token_of
 from harken.kit.object_listing import VERSION_BYTES, BucketListing, BucketQuery, ListedObject, ListedPage
 from harken.source import Host, Plugin
 
@@ -42,6 +44,8 @@ class GcsAccount(AccountModel):
         SecretStr(""), description="the JSON of a service account's key; it needs the role Storage Object Viewer"
     )
     token: SecretStr = Field(SecretStr(""), description="an access token, in place of a key")
+    credentials_file: str = Field("", description="a file with a key or other credentials of Google, in place of a key")
+    metadata: bool = Field(False, description="take a token of the service account of this machine from Google")
     base_url: str = Field("https://storage.googleapis.com", description="address of the API")
 
     @field_validator("service_account_key")
@@ -88,6 +92,7 @@ class Tokens:
     def __init__(self, account: GcsAccount, host: Host) -> None:
         self._account, self._host = account, host
         self._making = asyncio.Lock()
+        self._from_file: ServiceAccountKey | DefaultCredentials | None = None
 
     async def headers(self) -> dict[str, str]:
         """Return the headers that sign a request."""
@@ -95,7 +100,26 @@ class Tokens:
         text = self._account.service_account_key.get_secret_value()
         if text:
             token = await self._token(msgspec.json.decode(text, type=ServiceAccountKey))
+        elif not token and self._account.credentials_file:
+            token = await self._file_token()
+        elif not token and self._account.metadata:
+            token = (await machine_token(SCOPE, self._host)).value
         return {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def _file_token(self) -> str:
+        """A token by the credentials in the file, which is read once."""
+        if self._from_file is None:
+            path = Path(self._host.directory, Path(self._account.credentials_file).expanduser())
+            try:
+                self._from_file = _read_file(await asyncio.to_thread(path.read_bytes))
+            except OSError:
+                fix = "Check credentials_file and who may read it"
+                raise NeedsAttention(f"{path} cannot be read", fix=fix) from None
+            except ValueError:
+                raise NeedsAttention(f"{path} has no credentials of Google", fix="Check credentials_file") from None
+        if isinstance(self._from_file, ServiceAccountKey):
+            return await self._token(self._from_file)
+        return (await token_of(self._from_file, SCOPE, self._host)).value
 
     async def _token(self, key: ServiceAccountKey) -> str:
         shared, name = self._host.shared, f"gcs {key.client_email}"
@@ -117,6 +141,16 @@ class Tokens:
         except msgspec.MsgspecError as error:
             raise Garbled("the answer to the request for a token has none", fix="Check token_uri") from error
         return _Token(granted.access_token, now + granted.expires_in)
+
+
+def _read_file(document: bytes) -> ServiceAccountKey | DefaultCredentials:
+    """The key of a service account, or other credentials. ValueError for what is none of them."""
+    try:
+        return read_credentials(document)
+    except ValueError:
+        key = msgspec.json.decode(document, type=ServiceAccountKey)
+        _load_key(key)
+        return key
 
 
 def _load_key(key: ServiceAccountKey) -> Any:
@@ -218,5 +252,9 @@ plugin = Plugin(
     source=_source,
     identity="change",
     lookback_seconds=0.0,
-    environment={"GCS_SERVICE_ACCOUNT_KEY": "service_account_key", "GCS_TOKEN": "token"},
+    environment={
+        "GCS_SERVICE_ACCOUNT_KEY": "service_account_key",
+        "GCS_TOKEN": "token",
+        "GOOGLE_APPLICATION_CREDENTIALS": "credentials_file",
+    },
 )

@@ -2,6 +2,7 @@
 
 The account signs a token for Pub/Sub itself, so there is no token to fetch:
 https://developers.google.com/identity/protocols/oauth2/service-account#jwt-auth
+Other credentials of Google are exchanged for one (kit/google_credentials.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, text_of
 from harken.kit.account_fields import split_server_address
+from harken.kit.google_credentials import DefaultCredentials, machine_project, machine_token, read_credentials, token_of
 from harken.source import Host
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AUDIENCE", "PubSub", "PubSubAccount"]
 
 AUDIENCE = "https://pubsub.googleapis.com/"
+SCOPE = "https://www.googleapis.com/auth/pubsub"
 TOKEN_SECONDS = 3_600
 EARLY_SECONDS = 300
 """So long before its end a token is replaced."""
@@ -51,10 +54,11 @@ class ServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PubSubAccount(AccountModel):
-    """The key of a service account, as text or as a file. An emulator needs none."""
+    """The key of a service account, or other credentials of Google, as text or as a file. An emulator needs none."""
 
-    key: SecretStr | None = Field(None, description="the JSON key of a service account")
+    key: SecretStr | None = Field(None, description="the JSON key of a service account, or other credentials")
     key_file: str = Field("", description="a file with the JSON key, in place of key")
+    metadata: bool = Field(False, description="take a token of the service account of this machine from Google")
     project: str = Field("", pattern=_PROJECT, description="the project; else that of the service account")
     endpoint: str = Field("", description="address of an emulator to use instead of Google (optional)")
 
@@ -63,7 +67,7 @@ class PubSubAccount(AccountModel):
     def _key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is None or not value.get_secret_value():
             return None
-        read_service_account(value.get_secret_value().encode())
+        _read_any(value.get_secret_value().encode())
         return value
 
     @field_validator("endpoint")
@@ -77,9 +81,16 @@ class PubSubAccount(AccountModel):
 
     @model_validator(mode="after")
     def _signs_in(self) -> PubSubAccount:
-        if not (self.key or self.key_file or self.endpoint):
-            raise ValueError("pubsub needs key or key_file, or GOOGLE_APPLICATION_CREDENTIALS in the environment")
+        if not (self.key or self.key_file or self.metadata or self.endpoint):
+            raise ValueError(
+                "pubsub needs key or key_file, or GOOGLE_APPLICATION_CREDENTIALS in the environment, or metadata: true"
+            )
         return self
+
+    @property
+    def signs(self) -> bool:
+        """Whether requests carry a token."""
+        return bool(self.key or self.key_file or self.metadata)
 
 
 def read_service_account(document: bytes) -> ServiceAccount:
@@ -90,6 +101,14 @@ def read_service_account(document: bytes) -> ServiceAccount:
         raise ValueError(_NO_KEY) from None
     _private_key(found)
     return found
+
+
+def _read_any(document: bytes) -> ServiceAccount | DefaultCredentials:
+    """The key of a service account, or other credentials. ValueError for what is none of them."""
+    try:
+        return read_credentials(document)
+    except ValueError:
+        return read_service_account(document)
 
 
 def _private_key(account: ServiceAccount) -> RSAPrivateKey:
@@ -112,7 +131,7 @@ class PubSub:
         self._account = account
         self._host = host
         self._base_url = account.endpoint or AUDIENCE.rstrip("/")
-        self._signer: ServiceAccount | None = None
+        self._credentials: ServiceAccount | DefaultCredentials | None = None
         self._token, self._until = "", 0.0
 
     async def path(self, kind: str, name: str) -> str:
@@ -121,7 +140,10 @@ class PubSub:
             return name
         project = self._account.project
         if not project and (self._account.key or self._account.key_file):
-            project = (await self._service_account()).project_id
+            credentials = await self._known_credentials()
+            project = credentials.project_id if isinstance(credentials, ServiceAccount) else ""
+        elif not project and self._account.metadata:
+            project = await machine_project()
         if not project:
             raise NeedsAttention("the project of Pub/Sub is not known", fix="Write project: in the integration")
         return f"projects/{project}/{kind}/{name}"
@@ -131,7 +153,7 @@ class PubSub:
     ) -> Reply:
         """Send one request and return the reply whatever its status. `wait`: so long the server may take on purpose."""
         sent = {"Accept": "application/json", **(headers or {})}
-        if self._account.key or self._account.key_file:
+        if self._account.signs:
             sent["Authorization"] = f"Bearer {await self._bearer()}"
         return await self._host.request(
             method,
@@ -153,24 +175,28 @@ class PubSub:
         return document
 
     async def _bearer(self) -> str:
-        now = self._host.clock.time()
+        account, now = self._account, self._host.clock.time()
+        if account.metadata and not account.key and not account.key_file:
+            return (await machine_token(SCOPE, self._host)).value
+        credentials = await self._known_credentials()
+        if not isinstance(credentials, ServiceAccount):
+            return (await token_of(credentials, SCOPE, self._host)).value
         if not self._token or now >= self._until:
-            account = await self._service_account()
-            self._token = _self_signed(account, now)
+            self._token = _self_signed(credentials, now)
             self._until = now + TOKEN_SECONDS - EARLY_SECONDS
         return self._token
 
-    async def _service_account(self) -> ServiceAccount:
-        if self._signer is None:
-            self._signer = await self._read_key()
-        return self._signer
+    async def _known_credentials(self) -> ServiceAccount | DefaultCredentials:
+        if self._credentials is None:
+            self._credentials = await self._read_key()
+        return self._credentials
 
-    async def _read_key(self) -> ServiceAccount:
+    async def _read_key(self) -> ServiceAccount | DefaultCredentials:
         if self._account.key:
-            return read_service_account(self._account.key.get_secret_value().encode())
-        path = Path(self._host.directory, self._account.key_file).expanduser()
+            return _read_any(self._account.key.get_secret_value().encode())
+        path = Path(self._host.directory, Path(self._account.key_file).expanduser())
         try:
-            return read_service_account(await asyncio.to_thread(path.read_bytes))
+            return _read_any(await asyncio.to_thread(path.read_bytes))
         except OSError:
             raise NeedsAttention(f"{path} cannot be read", fix="Check key_file and who may read it") from None
         except ValueError:
