@@ -100,7 +100,7 @@ async def test_a_person_logs_in_and_is_who_their_claims_say(site: Site) -> None:
     me = (await site.served.send("GET", "/api/me", headers=headers)).json()
     assert (me["name"], me["role"], me["way"], me["owner"]) == ("login ana@example.com", "operator", "login", "")
     [kept, _] = await site.served.office.store.documents(SESSION)
-    assert headers["Cookie"].rpartition("_")[2] not in str(kept.value)
+    assert headers["Cookie"].split("_", 3)[3] not in str(kept.value)
 
 
 async def test_a_change_by_cookie_has_to_come_from_one_of_our_pages(site: Site) -> None:
