@@ -10,7 +10,7 @@ import structlog
 
 from harken.app.housekeeping import audit_unverified, repeat_slices
 from harken.errors import StoreUnavailable
-from harken.ingest.refusals import Refusals
+from harken.ingest.refused_webhooks import Refusals
 from harken.ingest.webhook import Webhooks
 from harken.store import Store
 from harken.testing import HandClock, VirtualClock, virtual

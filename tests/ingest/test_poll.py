@@ -17,7 +17,7 @@ from harken.feed import Spacing
 from harken.http import ServiceClock
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport
-from harken.ingest.parts import stored_cap, stored_position
+from harken.ingest.page_parts import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch
 from harken.store import Commit

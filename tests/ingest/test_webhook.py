@@ -11,7 +11,7 @@ import structlog
 
 from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
 from harken.event import Event, Verdict
-from harken.ingest.refusals import REASONS, Refusals
+from harken.ingest.refused_webhooks import REASONS, Refusals
 from harken.ingest.webhook import CLOSED, Endpoint, Webhooks
 from harken.source import Handshake, Request
 from harken.store import Committed

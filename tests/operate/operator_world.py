@@ -19,7 +19,7 @@ from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
 from harken.ingest.live import Late
-from harken.ingest.refusals import Refusal, Refusals
+from harken.ingest.refused_webhooks import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
 from harken.operate.activity import Buckets
 from harken.operate.engine import Preview, Shown

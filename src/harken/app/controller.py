@@ -30,7 +30,7 @@ from harken.feed import Feed, Trigger
 from harken.http.redact import prepare_search
 from harken.ingest.intake import Intake
 from harken.ingest.live import Late, TickReport
-from harken.ingest.refusals import Refusal
+from harken.ingest.refused_webhooks import Refusal
 from harken.match import Read
 from harken.operate.activity import Buckets
 from harken.operate.configuration import load_directory

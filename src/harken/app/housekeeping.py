@@ -15,7 +15,7 @@ from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
-from harken.ingest.refusals import Refusals
+from harken.ingest.refused_webhooks import Refusals
 from harken.ingest.scheduler import Scheduler
 from harken.operate.idempotency import forget_old
 from harken.run.worker import Worker

@@ -27,7 +27,7 @@ from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.ingest.live import Late
-from harken.ingest.refusals import Refusal
+from harken.ingest.refused_webhooks import Refusal
 from harken.operate.activity import Buckets
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview

@@ -23,7 +23,7 @@ from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import LiveFeed, TickReport
-from harken.ingest.refusals import REASONS
+from harken.ingest.refused_webhooks import REASONS
 from harken.kit.cursor import load_cursor
 from harken.operate.tracker_reads import trouble_of
 from harken.run.worker import Worker

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harken.cli.patience import LONGEST_WAIT, call_patiently, wait_aloud
+from harken.cli.retry_after import LONGEST_WAIT, call_patiently, wait_aloud
 from harken.cli.session import Session, command
 from harken.cli.show import Column, fields, print_json, say, table
 

@@ -19,7 +19,7 @@ from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport, later
-from harken.ingest.parts import PageDigest, with_cap, with_progress
+from harken.ingest.page_parts import PageDigest, with_cap, with_progress
 from harken.ingest.scheduler import due_after
 from harken.kit.slices import answer_within
 from harken.match import Read, Rules, Sighting, memory_id, spaced_due

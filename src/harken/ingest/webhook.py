@@ -14,7 +14,7 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
 from harken.ingest.commit import Committer
-from harken.ingest.refusals import UNKNOWN, Reason, Refusals
+from harken.ingest.refused_webhooks import UNKNOWN, Reason, Refusals
 from harken.ingest.run_answers import RUNS, RunAnswers
 from harken.ingest.webhook_rate import WebhookRate
 from harken.match import Read

@@ -3,7 +3,7 @@
 `html_to_text` parses with lxml and keeps the lines: for mails and descriptions. `html_to_line` cuts tags out with
 regular expressions, because the titles and summaries of news feeds are often no markup at all ("a < b"). The `page`
 service has to find the parts of a page that a CSS selector names, which lxml cannot do, so it walks the tree of
-selectolax and shares only `harken.kit.text.tidy_lines`.
+selectolax and shares only `harken.kit.safe_text.tidy_lines`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from html import unescape
 from typing import Any
 
-from harken.kit.text import clean_text, tidy_lines
+from harken.kit.safe_text import clean_text, tidy_lines
 
 __all__ = ["html_to_line", "html_to_text"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import AfterValidator, BaseModel
 
 from harken.kit.digest import digest_of_json
-from harken.kit.text import has_control_character
+from harken.kit.safe_text import has_control_character
 
 __all__ = [
     "as_list",

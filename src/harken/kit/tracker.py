@@ -26,9 +26,9 @@ from harken.kit.changed_lists import (
     resume,
     skip,
 )
+from harken.kit.concurrent_requests import gather
 from harken.kit.conditional import expect_answer
 from harken.kit.fields import Precision, instant, rfc3339
-from harken.kit.gather import gather
 from harken.kit.json_api import JsonApi, Params, server_time
 from harken.source import Batch, Cursor
 

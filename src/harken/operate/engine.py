@@ -17,7 +17,7 @@ from harken.store import Store
 if TYPE_CHECKING:
     from harken.config.loaded import Account
     from harken.ingest.live import Late
-    from harken.ingest.refusals import Refusal
+    from harken.ingest.refused_webhooks import Refusal
     from harken.operate.activity import Buckets
     from harken.source import Announced, Cursor, Host, Lag, Place
     from harken.ticket import TicketTracker

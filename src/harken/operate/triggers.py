@@ -13,7 +13,7 @@ from harken.config.loaded import digest
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.live import Late
-from harken.ingest.parts import stored_position
+from harken.ingest.page_parts import stored_position
 from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
 from harken.operate.ownership import visible_rows

@@ -24,7 +24,7 @@ from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.extras import how_to_install
 from harken.http.guard import check_address
 from harken.kit import AccountModel, configure_hint
-from harken.kit.messages import one_line, title_and_text
+from harken.kit.message_text import one_line, title_and_text
 from harken.source import Host, Message, Plugin
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
-from harken.ingest.parts import stored_position
+from harken.ingest.page_parts import stored_position
 from harken.source import Batch, Cursor, PollSource
 
 

@@ -13,8 +13,8 @@ from harken.kit.html import html_to_text
 from harken.kit.mail.extract import LONGEST, extract_fields
 from harken.kit.mail.sender import domain_of, sender_of
 from harken.kit.mail.text import charset_text, header_text
-from harken.kit.messages import cut, one_line
-from harken.kit.text import clean_text
+from harken.kit.message_text import cut, one_line
+from harken.kit.safe_text import clean_text
 
 __all__ = ["DEEPEST", "MailMessage", "Part", "body_text", "mail_fields"]
 

@@ -7,7 +7,7 @@ import re
 from email.errors import HeaderParseError
 from email.header import decode_header
 
-from harken.kit.text import clean_text
+from harken.kit.safe_text import clean_text
 
 __all__ = ["charset_text", "header_text"]
 

@@ -24,7 +24,7 @@ from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.aws_keys import ROLE_ENVIRONMENT, AwsRoleAccount, current_key, key_fields
 from harken.kit.object_listing import VERSION_BYTES, BucketListing, BucketQuery, ListedObject, ListedPage
 from harken.services.aws.api import Aws, AwsAccount
-from harken.services.aws.doorbell import RingingListing
+from harken.services.aws.bucket_notifications import RingingListing
 from harken.services.aws.sqs import QUEUE_NAME, Queue
 from harken.source import Host, Plugin, PollSource
 

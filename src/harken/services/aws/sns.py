@@ -14,7 +14,7 @@ from pydantic import Field
 from harken.errors import Refused, RetryLater
 from harken.kit import ParamsModel
 from harken.services.aws.api import ENVIRONMENT, Aws, AwsAccount
-from harken.services.aws.publishing import KEY_ATTRIBUTE, deduplication_id
+from harken.services.aws.idempotency import KEY_ATTRIBUTE, deduplication_id
 from harken.source import Act, Call, Plugin
 
 __all__ = ["plugin"]

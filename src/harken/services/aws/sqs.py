@@ -25,8 +25,8 @@ from harken.event import Event
 from harken.kit import ParamsModel
 from harken.kit.stream_messages import MessageQuery, MessageReader
 from harken.services.aws.api import ENVIRONMENT, Aws, AwsAccount
-from harken.services.aws.notification import Notification, read_notification
-from harken.services.aws.publishing import KEY_ATTRIBUTE, deduplication_id
+from harken.services.aws.idempotency import KEY_ATTRIBUTE, deduplication_id
+from harken.services.aws.sns_envelope import Notification, read_notification
 from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Plugin, Rejected
 
 __all__ = ["MOST", "QUEUE_NAME", "Message", "Queue", "SqsQuery", "SqsStream", "plugin"]

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from typing import Any
 
 from harken.errors import NeedsAttention
-from harken.kit.messages import cut, message_mark, one_line, title_and_text
+from harken.kit.message_text import cut, message_mark, one_line, title_and_text
 from harken.services.email.api import Account, parse_address, run_session, send
 from harken.source import Host, Message
 

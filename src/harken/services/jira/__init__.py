@@ -15,9 +15,9 @@ import msgspec
 
 from harken.event import Event
 from harken.http import Reply
+from harken.kit.concurrent_requests import gather
 from harken.kit.cursor import dump_cursor
 from harken.kit.fields import text_of
-from harken.kit.gather import gather
 from harken.kit.json_api import server_time
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.jira.actions import ACTIONS

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from harken.kit.models import QueryModel
 from harken.kit.query_fields import plain_value
-from harken.kit.text import has_control_character
+from harken.kit.safe_text import has_control_character
 from harken.services.jira.api import Person
 from harken.services.jira.event import Filter
 

@@ -17,7 +17,7 @@ from harken.errors import Garbled, Misconfigured, NeedsAttention, Refused, Retry
 from harken.http import Reply
 from harken.kit.fields import folded_text, list_of, text_of, whole_number
 from harken.kit.json_api import Params
-from harken.kit.text import has_control_character
+from harken.kit.safe_text import has_control_character
 from harken.rate_limit import is_rate_limited
 from harken.services.jira.actions import ISSUE, LONGEST_TEXT, describe_choices
 from harken.services.jira.api import Account, Api, read_myself

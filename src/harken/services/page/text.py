@@ -14,7 +14,7 @@ import msgspec
 from harken.errors import NeedsAttention, RetryLater
 from harken.extras import how_to_install
 from harken.http import Reply
-from harken.kit.text import tidy_lines
+from harken.kit.safe_text import tidy_lines
 from harken.language.paths import MISSING, lookup
 
 if TYPE_CHECKING:

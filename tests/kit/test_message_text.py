@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.kit.messages import cut, message_mark, one_line, retry_seconds, title_and_text, utf8_length, utf16_length
+from harken.kit.message_text import (
+    cut,
+    message_mark,
+    one_line,
+    retry_seconds,
+    title_and_text,
+    utf8_length,
+    utf16_length,
+)
 from harken.source import Host, Message
 
 FAMILY = "👩‍👩‍👧‍👦"

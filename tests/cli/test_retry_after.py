@@ -19,7 +19,7 @@ from harken.errors import Deferred, HarkenError, RetryLater
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr("harken.cli.patience.time.sleep", waited.append)
+    monkeypatch.setattr("harken.cli.retry_after.time.sleep", waited.append)
     return waited
 
 
