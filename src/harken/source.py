@@ -89,7 +89,9 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, now: datetime) -> Lag:
         """The lag with its seconds, if they can be told by now."""
-        if self.seconds is not None or self.read_to is None or self.messages == 0:
+        if self.seconds is None and self.messages == 0:
+            return Lag(messages=0, seconds=0.0)
+        if self.seconds is not None or self.read_to is None:
             return self
         return Lag(messages=self.messages, seconds=max(0.0, (now - self.read_to).total_seconds()))
 

@@ -349,7 +349,7 @@ def test_where_the_broker_tells_no_age_it_is_that_of_the_last_message_that_was_r
         (Lag(messages=3, read_to=START), 5.0),
         (Lag(read_to=START), 5.0),
         (Lag(read_to=START + timedelta(seconds=9)), 0.0),
-        (Lag(messages=0, read_to=START), None),
+        (Lag(messages=0, read_to=START), 0.0),
         (Lag(messages=3, seconds=1.0, read_to=START), 1.0),
         (Lag(messages=3), None),
     ],

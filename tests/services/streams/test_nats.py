@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.services.nats import NatsAccount, NatsQuery, NatsStream, plugin
-from harken.source import Batch, Call, Host, Rejected
+from harken.source import Batch, Call, Host, Lag, Rejected
 from harken.testing.stream import Broker, StreamContract
 from tests.servers.nats import NatsServer
 from tests.servers.nats_accounts import NatsAccounts
@@ -180,6 +181,19 @@ async def test_a_first_read_begins_with_what_is_new_or_with_all(broker: NatsBrok
     await broker.publish([b'{"n": 2}'])
     assert [event.data["n"] for event in events(await read(broker.source(consumer="new"), 1, first[-1].cursor))] == [2]
     assert [event.data["n"] for event in events(await read(broker.source(start="all", consumer="all"), 2))] == [1, 2]
+
+
+async def test_what_waits_is_as_old_as_what_was_read_last_at_most(broker: NatsBroker) -> None:
+    await broker.publish([b'{"n": %d}' % number for number in range(5)])
+    batches = await read(broker.source(start="all", batch=2), 5)
+    behind = [batch for batch in batches if batch.events]
+    assert [batch.lag and batch.lag.messages for batch in behind] == [3, 1, 0]
+    assert [batch.lag and batch.lag.read_to for batch in behind] == [batch.events[-1].occurred_at for batch in behind]
+    first, last = behind[0].lag, behind[-1].lag
+    assert first is not None and first.read_to is not None and last is not None
+    later = first.read_to + timedelta(seconds=90)
+    assert (first.at(later), last.at(later)) == (Lag(messages=3, seconds=90.0), Lag(messages=0, seconds=0.0))
+    assert batches[-1].lag == Lag(messages=0, seconds=0.0), "nothing came"
 
 
 async def test_an_event_is_about_the_subject_and_can_show_the_headers(broker: NatsBroker) -> None:

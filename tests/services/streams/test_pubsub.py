@@ -7,6 +7,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from harken.clock import SystemClock
 from harken.errors import NeedsAttention
 from harken.http import Client
 from harken.services.pubsub import PubSubAccount, PubSubQuery, PubSubStream, plugin
-from harken.source import Batch, Call, Host
+from harken.source import Batch, Call, Host, Lag
 from harken.testing.fakes.pubsub import EMAIL, PROJECT, PubSubServer, make_key
 from harken.testing.stream import Broker, StreamContract
 from tests.servers.ports import free_port
@@ -176,6 +177,22 @@ async def test_what_is_held_gets_a_new_deadline_and_a_hold_that_fails_leaves_the
         with capture_logs() as logs:
             await source.hold()
     assert [line["event"] for line in logs] == ["pubsub.hold_failed"]
+
+
+async def test_the_lag_is_the_age_of_the_oldest_that_was_just_received(broker: PubSubBroker) -> None:
+    await broker.publish([b'{"n": 1}'])
+    # longer than the clock's smallest step
+    await asyncio.sleep(0.01)
+    await broker.publish([b'{"n": 2}'])
+    batches = await read(broker.source(), 2)
+    sent = [event.occurred_at for batch in batches for event in batch.events]
+    lags = [batch.lag for batch in batches if batch.events]
+    assert lags[0] is not None and lags[0].read_to is not None
+    assert lags[0].read_to == sent[0] == min(at for at in sent if at)
+    assert lags[0].at(lags[0].read_to + timedelta(seconds=90)) == Lag(seconds=90.0)
+    async with asyncio.timeout(200), aclosing(broker.source().stream(None)) as stream:  # type: ignore[type-var]
+        await anext(stream)
+        assert (await anext(stream)).lag == Lag(seconds=0.0), "nothing was there"
 
 
 async def test_data_that_is_not_base64_is_rejected(broker: PubSubBroker) -> None:
