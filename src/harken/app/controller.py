@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import structlog
 
 from harken import __version__
 from harken.app.activity import ActivityLog
+from harken.app.config_audit import FILES, changed_at_start, changed_files
 from harken.app.dry_run import preview
 from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
@@ -93,10 +94,13 @@ class Controller:
         if loaded is not self._files:
             self._use(loaded)
         before = await wait(lambda: last_applied(self._store, loaded))
+        current = await wait(self._store.generation)
         feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
         definitions = msgspec.structs.replace(loaded.definitions(starting=True), feeds=feeds)
         await wait(lambda: self._intake.start(definitions))
         await wait(lambda: save_applied(self._store, self._files))
+        if current.name not in ("", self._files.generation):
+            await wait(lambda: self._audit(changed_at_start(before, self._files)))
         # those that somebody made while we opened were not among ours
         await wait(self.sync_rows)
 
@@ -177,6 +181,7 @@ class Controller:
                 raise Refused(message, fix="Copy the same files here; they are loaded automatically")
             whole = await self.rows.load(merged)
             renewed = _reopened_feeds(running, whole)
+            current = await self._store.generation()
             # before the feeds: runs of new triggers may begin at once
             self._files = merged
             self._use(whole)
@@ -189,6 +194,9 @@ class Controller:
                 self.rows.forget()
                 self._use(running)
                 raise
+            if current.name != merged.generation:
+                # else another replica was first, and has told it
+                await self._audit(changed_files(old, merged, answer))
             if merged.generation == self.behind:
                 self._other.clear()
             answer["freed"] = (await resume_stopped_feeds(self._store, whole.triggers, renewed)).freed
@@ -197,6 +205,10 @@ class Controller:
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
             log_refused(merged)
             return answer
+
+    async def _audit(self, changes: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        for what, detail in changes:
+            await self._store.audit(f"{FILES} on {host()}", "config.changed", what, detail)
 
     async def sync_rows(self) -> None:
         """Apply the rows that were changed in the store since we last looked, here or by another replica."""
