@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,7 +29,23 @@ def new_service_command(session: Session, name: str, directory: str | None) -> N
     """
     from harken.operate.scaffold import new_service
 
-    made = new_service(name, Path(directory).expanduser() if directory else None)
+    _show(session, new_service(name, Path(directory).expanduser() if directory else None))
+
+
+@command(new_command, "plugin")
+@click.argument("name")
+@click.argument("directory", required=False, type=click.Path())
+def new_plugin_command(session: Session, name: str, directory: str | None) -> None:
+    """Write a service of your own as a repository to publish: with a README, a changelog and continuous integration.
+
+    It goes into harken-NAME, or into DIRECTORY; nothing that is there is overwritten.
+    """
+    from harken.operate.scaffold import new_plugin
+
+    _show(session, new_plugin(name, Path(directory).expanduser() if directory else None))
+
+
+def _show(session: Session, made: Mapping[str, Any]) -> None:
     if session.as_json:
         print_json(made)
         return
