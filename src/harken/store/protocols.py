@@ -102,7 +102,7 @@ class Feeds(Protocol):
         ...
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
-        """Hold the trigger's new runs from now on. The feed's revision rises."""
+        """Hold the trigger's new runs from now on, and those that still gather. The feed's revision rises."""
         ...
 
     async def resume(self, trigger: str) -> TriggerState:

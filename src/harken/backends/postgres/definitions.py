@@ -13,7 +13,7 @@ from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros, moment
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.leases import begin_generation
-from harken.backends.postgres.queue import release_flood, release_held
+from harken.backends.postgres.queue import hold_gathering, release_flood, release_held
 from harken.backends.postgres.transaction import Transaction, TriggerRow
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
@@ -217,6 +217,7 @@ async def _pause_on_arrival(tx: Transaction, reasons: Mapping[str, str]) -> set[
     feeds: set[str] = set()
     for name in reasons:
         paused = await tx.trigger_by_name(name)
+        await hold_gathering(tx, paused.id)
         feeds |= set(await _feeds_of(tx, paused.id, paused.feed))
     return feeds
 
@@ -368,6 +369,7 @@ async def _pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
     found = await tx.trigger_by_name(trigger)
     feeds = await _lock_feeds(tx, found)
     await tx.do("UPDATE triggers SET paused=$1 WHERE id=$2", tx.shut(reason or "paused"), found.id)
+    await hold_gathering(tx, found.id)
     for feed in feeds:
         await _raise_revision(tx, feed)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]

@@ -72,6 +72,7 @@ __all__ = [
     "close_gathering",
     "count_run",
     "free_slot",
+    "hold_gathering",
     "lock_budget",
     "lock_slot",
     "release_flood",
@@ -640,6 +641,11 @@ async def release_flood(tx: Transaction, trigger: int, limit: int) -> None:
     )
     if 0 < held <= limit:
         await release_held(tx, trigger, "flood")
+
+
+async def hold_gathering(tx: Transaction, trigger: int) -> None:
+    """The trigger is paused: what gathers goes on to do so, and is held when its window is over or full."""
+    await tx.do(f"UPDATE runs SET hold='paused' WHERE trigger=$1 AND state={GATHERING} AND hold IS NULL", trigger)
 
 
 async def release_held(tx: Transaction, trigger: int, hold: str, *, drop: bool = False) -> int:

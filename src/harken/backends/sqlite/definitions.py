@@ -14,7 +14,7 @@ from harken.backends.codec import decode_feed, decode_health, decode_trigger, mi
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.leases import begin_generation
-from harken.backends.sqlite.queue import release_flood, release_held
+from harken.backends.sqlite.queue import hold_gathering, release_flood, release_held
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
 from harken.errors import NotFound
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
@@ -146,6 +146,7 @@ def _pause_on_arrival(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these triggers before their feeds are read. Return the feeds."""
     for name, reason in reasons.items():
         tx.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (tx.shut(reason), name))
+        hold_gathering(tx, tx.trigger_named(name).id)
     return {feed for name in reasons for feed in _feeds_of(tx, tx.trigger_named(name))}
 
 
@@ -278,6 +279,7 @@ def _begin_epoch(tx: Transaction, feed: Feed, id: int, now: int) -> None:
 def _pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
     found = tx.trigger_named(trigger)
     tx.execute("UPDATE triggers SET paused=? WHERE id=?", (tx.shut(reason or "paused"), found.id))
+    hold_gathering(tx, found.id)
     for feed in _feeds_of(tx, found):
         _new_revision(tx, feed)
     return trigger_states(tx, "id=?", (found.id,))[0]

@@ -67,6 +67,7 @@ __all__ = [
     "close_gathering",
     "free_slot",
     "has_room",
+    "hold_gathering",
     "release_flood",
     "release_held",
     "resolve",
@@ -475,6 +476,11 @@ def release_flood(tx: Transaction, trigger: TriggerRow, limit: int, now: int) ->
     )
     if 0 < held <= limit:
         release_held(tx, trigger, "flood", now)
+
+
+def hold_gathering(tx: Transaction, trigger: int) -> None:
+    """The trigger is paused: what gathers goes on to do so, and is held when its window is over or full."""
+    tx.execute(f"UPDATE runs SET hold='paused' WHERE trigger=? AND state={GATHERING} AND hold IS NULL", (trigger,))
 
 
 def release_held(tx: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:

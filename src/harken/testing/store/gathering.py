@@ -152,6 +152,26 @@ class GatherContract(StoreWorld):
         await given.commit(done=True, release={given.trigger().uid: 100})
         assert await given.claims() == []
 
+    async def test_what_gathered_before_a_pause_is_held_when_its_window_is_over(self, given: Given) -> None:
+        verdict = await gathers(given, "a")
+        await given.store.pause("mail", "holiday")
+        await given.refresh()
+        await gathers(given, "b", hold="paused")
+        given.clock.advance(WINDOW)
+        assert await given.claims() == []
+        assert await given.status(verdict.run_id) == "held"
+        await given.store.resume("mail")
+        [claim] = await given.claims()
+        assert (claim.id, [event.subject for event in claim.events]) == (verdict.run_id, ["a", "b"])
+
+    async def test_what_still_gathers_at_the_end_of_a_pause_goes_on(self, given: Given) -> None:
+        verdict = await gathers(given, "a")
+        await given.store.pause("mail", "holiday")
+        await given.store.resume("mail")
+        assert (await given.run(verdict.run_id)).status == "gathering"
+        given.clock.advance(WINDOW)
+        assert [claim.id for claim in await given.claims()] == [verdict.run_id]
+
     async def test_dropping_held_runs_cancels_them(self, given: Given) -> None:
         run_ids = await given.fires("a", "b", hold="flood")
         assert await given.store.release("mail", drop=True) == len(run_ids)

@@ -72,10 +72,12 @@ local function change_trigger(change)
 end
 
 local function pause_trigger(trigger, reason)
-  local key = P .. 'tr:' .. call('HGET', P .. 'tn', trigger)
+  local uid = call('HGET', P .. 'tn', trigger)
+  local key = P .. 'tr:' .. uid
   if (call('HGET', key, 'paused') or '') == '' then
     call('HSET', key, 'paused', text(reason))
   end
+  hold_gathering(uid)
 end
 
 -- The identity of the feed changed, so its memory knows nothing by the new keys: its triggers begin a new epoch at the
@@ -268,6 +270,7 @@ local function steer(how, trigger, option)
   local feeds = further_feeds(uid)
   if how == 'pause' then
     call('HSET', key, 'paused', text(option))
+    hold_gathering(uid)
   else
     call('HSET', key, 'paused', '')
     release_held(uid, 'paused', false)

@@ -94,6 +94,13 @@ local function gathering_held(uid, hold)
   return found
 end
 
+-- The trigger is paused: what gathers goes on to do so, and is held when its window is over or full.
+local function hold_gathering(uid)
+  for _, id in ipairs(call('HVALS', P .. 'g:' .. uid)) do
+    call('HSETNX', P .. 'r:' .. id, 'hold', 'paused')
+  end
+end
+
 -- Release (or with `drop` cancel) the trigger's held runs, oldest first. Return how many.
 local function release_held(uid, hold, drop)
   local held = {}
