@@ -10,8 +10,9 @@ from contextlib import aclosing
 import pytest
 from redis.asyncio import Redis
 
-from harken.services.redis import RedisAccount, RedisStream, RedisStreamQuery
-from harken.source import Batch
+from harken.errors import NeedsAttention, RetryLater
+from harken.services.redis import RedisAccount, RedisStream, RedisStreamQuery, plugin
+from harken.source import Batch, Call, Host
 from harken.testing.stream import Broker, StreamContract
 from tests.servers.redis import RedisServer
 
@@ -89,6 +90,29 @@ async def test_what_waits_is_told_in_messages_and_how_old_it_is(broker: RedisBro
     lags = [batch.lag for batch in batches]
     assert [lag.messages for lag in lags if lag] == [3, 1, 0]
     assert [lag.read_to for lag in lags if lag] == [batch.events[-1].occurred_at for batch in batches]
+
+
+async def test_publish_adds_an_entry_with_the_key_of_the_step(server: RedisServer, host: Host) -> None:
+    act = plugin.actions["publish"]
+    given = act.params.model_validate({"stream": "parcels", "data": {"n": 1}, "max_length": 100})
+    call = Call(params=given, account=RedisAccount(url=server.url()), host=host, idempotency_key="run-1/step")
+    told = [await act.run(call) for _ in range(2)]
+    async with Redis.from_url(server.url()) as client:
+        entries = await client.xrange("parcels")
+    assert [id.decode() for id, _ in entries] == [one["id"] for one in told], "Redis refuses no repeat"
+    assert [fields for _, fields in entries] == [{b"data": b'{"n":1}', b"key": b"run-1/step"}] * 2
+
+
+async def test_publish_where_there_is_no_stream_or_no_server_is_said_in_words(server: RedisServer, host: Host) -> None:
+    act = plugin.actions["publish"]
+    given = act.params.model_validate({"stream": "word", "data": {}})
+    async with Redis.from_url(server.url()) as client:
+        await client.set("word", "is no stream")
+    with pytest.raises(NeedsAttention, match="word"):
+        await act.run(Call(params=given, account=RedisAccount(url=server.url()), host=host, idempotency_key="k"))
+    away = RedisAccount(url="redis://127.0.0.1:1/0")
+    with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
+        await act.run(Call(params=given, account=away, host=host, idempotency_key="k"))
 
 
 async def first(stream: AsyncIterator[Batch], count: int) -> AsyncIterator[Batch]:
