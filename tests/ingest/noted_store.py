@@ -16,7 +16,7 @@ from harken.match import Rules, compile_rules
 from harken.runs import Claimed
 from harken.schedule import Every
 from harken.source import Batch
-from harken.store import Commit, Committed, Failure, IdleRead, Intent, Listeners, Page, Stale
+from harken.store import Commit, Committed, EarlyEnd, Failure, IdleRead, Intent, Listeners, Page, Stale
 from harken.testing import START
 
 FEED = Feed(name="inbox", kind="world", integration="world", schedule=Every(seconds=60), jitter=0.0)
@@ -144,6 +144,8 @@ class Slots:
         self.free = free
         self.accepted: list[Claimed] = []
         self.nudges = 0
+        self.end: EarlyEnd | None = None
+        self.over: list[tuple[Claimed, EarlyEnd]] = []
 
     def reserve(self, wanted: int) -> int:
         granted = min(wanted, self.free)
@@ -158,6 +160,12 @@ class Slots:
 
     def nudge(self) -> None:
         self.nudges += 1
+
+    def find_end(self, feed: str, trigger: str, event: Event, intent: Intent) -> EarlyEnd | None:
+        return self.end
+
+    def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
+        self.over.append((claimed, end))
 
 
 def committer_on(store: Any, clock: Any, executor: Any = None) -> Committer:

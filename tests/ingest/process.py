@@ -17,7 +17,7 @@ from harken.ingest.intake import Intake
 from harken.match import Read
 from harken.runs import Claimed, Run
 from harken.schedule import Every
-from harken.store import Definitions
+from harken.store import Definitions, EarlyEnd, Intent
 from harken.testing import VirtualClock, World, WorldSource
 
 HOUR = 3600.0
@@ -43,6 +43,13 @@ class NoExecutor:
 
     def nudge(self) -> None:
         """There is no worker that could look for runs."""
+
+    def find_end(self, feed: str, trigger: str, event: Event, intent: Intent) -> EarlyEnd | None:
+        """Runs are executed elsewhere."""
+        return None
+
+    def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
+        raise AssertionError("no end was found")
 
 
 class SinceRecorder(WorldSource):

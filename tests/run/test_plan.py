@@ -44,6 +44,42 @@ def test_a_plan_is_instant_when_no_step_of_it_can_wait(given: list[Any], instant
     assert plan({"steps": given}).instant is instant
 
 
+def setting(value: str) -> dict[str, Any]:
+    return {"action": "transform", "set": {"x": value}}
+
+
+@pytest.mark.parametrize(
+    ("given", "early"),
+    [
+        ([], True),
+        ([FILTER, SET], True),
+        ([setting("{{.event.run}}"), setting("{{range .event.items}}{{.}}{{end}}")], True),
+        ([do()], False),
+        ([{"action": "emit", "event": "x"}], False),
+        ([{"if": "true", "then": [{"action": "emit", "event": "x"}]}], False),
+        ([setting("{{.run.id}}")], False),
+        ([setting("{{run.id}}")], False),
+        ([setting("{{range .event.items}}{{$.run.id}}{{end}}")], False),
+        ([setting("{{with $}}{{.run.id}}{{end}}")], False),
+        ([setting("{{$all := .}}{{$all.run.id}}")], False),
+        ([setting('{{index . "run"}}')], False),
+        ([setting("{{if .event.x}}{{else}}{{.run.attempt}}{{end}}")], False),
+        ([{"if": "run.attempt > 1", "then": [SET]}], False),
+        ([{**SET, "if": "size(run.id) > 3"}], False),
+        ([{**SET, "on_error": "fallback", "fallback": "{{.run.id}}"}], False),
+    ],
+)
+def test_a_plan_is_early_when_it_is_instant_emits_nothing_and_does_not_read_its_run(
+    given: list[Any], early: bool
+) -> None:
+    assert plan({"steps": given}).early is early
+
+
+def test_outputs_that_read_the_run_need_it() -> None:
+    assert not plan({"outputs": {"id": "{{.run.id}}"}}).early
+    assert plan({"outputs": {"id": "{{.event.id}}"}}).early
+
+
 @pytest.mark.parametrize(
     ("definition", "empty"),
     [

@@ -23,6 +23,7 @@ from harken.config.row_set import is_row_feed
 from harken.config.settings import Queue, local_base
 from harken.config.sources import credential_of, shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
+from harken.event import Event
 from harken.http.redact import prepare_search
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.controller_file import drop_run_file, run_file, write_run_file
@@ -31,7 +32,7 @@ from harken.operate.operator import Operator
 from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
 from harken.services import registry
-from harken.store import Definitions, Store
+from harken.store import Definitions, EarlyEnd, Intent, Store
 from harken.store.transfer import refuse_marked
 from harken.tasks import cancel_and_wait
 from harken.tickets.settings import feed_name, tracker_of
@@ -511,3 +512,10 @@ class NoExecutor:
 
     def nudge(self) -> None:
         """Other replicas look for runs themselves."""
+
+    def find_end(self, feed: str, trigger: str, event: Event, intent: Intent) -> EarlyEnd | None:
+        """Runs are executed elsewhere."""
+        return None
+
+    def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
+        raise AssertionError("no end was found")

@@ -16,7 +16,7 @@ from harken.feed import Trigger, TriggerState
 from harken.ingest.traced import with_context
 from harken.match import Read, Rules, Sighting, compile_rules, match, memory_id, recognise
 from harken.runs import Claimed
-from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Listeners, Opened, Stale
+from harken.store import Commit, Committed, Definitions, EarlyEnd, Entry, Feeds, Intent, Listeners, Opened, Stale
 from harken.tracing import NO_TRACER, Tracer
 
 __all__ = ["MOST_REMATCHES", "CommitRequest", "Committer", "Executor", "RuleCache"]
@@ -107,6 +107,14 @@ class Executor(Protocol):
     def accept(self, claimed: Sequence[Claimed]) -> None: ...
 
     def nudge(self) -> None: ...
+
+    def find_end(self, feed: str, trigger: str, event: Event, intent: Intent) -> EarlyEnd | None:
+        """How the run of this intent will end, if it can be executed before it is committed."""
+        ...
+
+    def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
+        """A commit has inserted this run as over."""
+        ...
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,12 +210,9 @@ class Committer:
 
     async def commit(self, commit: Commit) -> Committed | Stale:
         """Commit once what was matched, and hand the runs that it starts to the executor."""
-        wanted = 0
-        for entry in commit.entries:
-            for decision in entry.decisions:
-                wanted += type(decision) is Intent
         executor = self._executor
-        reserved = executor.reserve(wanted) if wanted else 0
+        commit, wanted, ends = self._with_ends(commit)
+        reserved = executor.reserve(wanted - ends) if wanted > ends else 0
         if reserved:
             commit = msgspec.structs.replace(commit, claim=reserved, holder=executor.holder)
         answer: Committed | Stale | None = None
@@ -223,9 +228,36 @@ class Committer:
             self.committed += len(commit.entries)
             if self.on_commit is not None:
                 self.on_commit(commit.feed, commit, answer)
-            if wanted > len(answer.claimed):
+            for run, end in answer.over:
+                executor.note_over(run, end)
+            if wanted > len(answer.claimed) + len(answer.over):
                 executor.nudge()
         return answer
+
+    def _with_ends(self, commit: Commit) -> tuple[Commit, int, int]:
+        """The commit with the ends of runs that can be executed before it; how many intents it has, and such ends."""
+        rules = self.rule_cache.get(commit.feed)
+        names = rules.names if rules is not None and not self.tracer.on else {}
+        wanted = ends = 0
+        changed: dict[int, Entry] = {}
+        for position, entry in enumerate(commit.entries):
+            decisions: list[Verdict | Intent] | None = None
+            for place, decision in enumerate(entry.decisions):
+                if type(decision) is not Intent:
+                    continue
+                wanted += 1
+                name = "" if entry.again else names.get(decision.trigger, "")
+                end = self._executor.find_end(commit.feed, name, entry.event, decision) if name else None
+                if end is not None:
+                    ends += 1
+                    decisions = decisions or list(entry.decisions)
+                    decisions[place] = msgspec.structs.replace(decision, end=end)
+            if decisions is not None:
+                changed[position] = msgspec.structs.replace(entry, decisions=tuple(decisions))
+        if changed:
+            entries = [changed.get(position, entry) for position, entry in enumerate(commit.entries)]
+            commit = msgspec.structs.replace(commit, entries=entries)
+        return commit, wanted, ends
 
     async def _write(self, commit: Commit) -> Committed | Stale:
         try:
@@ -251,6 +283,7 @@ class Committer:
         ids: list[int] = []
         verdicts: list[tuple[Any, ...]] = []
         claimed: list[Claimed] = []
+        over: list[tuple[Claimed, EarlyEnd]] = []
         for part in _halves(commit.entries):
             if len(commit.entries) == 1:
                 await self._dead_letter(commit.feed, part[0], error)
@@ -264,10 +297,11 @@ class Committer:
             ids.extend(answer.event_ids)
             verdicts.extend(answer.verdicts)
             claimed.extend(answer.claimed)
+            over.extend(answer.over)
         last = await self._write(msgspec.structs.replace(commit, entries=(), claim=0))
         if isinstance(last, Stale):
             return last
-        return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
+        return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed, over=over)
 
     async def _dead_letter(self, feed: str, entry: Entry, error: Exception) -> None:
         reason = f"the store refused it ({type(error).__name__})"

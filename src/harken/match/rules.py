@@ -107,7 +107,8 @@ class Rule:
 class Rules:
     """Everything that matching needs to know of a feed at one revision.
 
-    `needs`: what all conditions read together. `reads_from`: nothing before it has to be read; None without triggers.
+    `names`: those of the triggers, by uid. `needs`: what all conditions read together.
+    `reads_from`: nothing before it has to be read; None without triggers.
     `backfilling`: the triggers that have not yet been shown everything since their start line.
     `part_size`: so many events are matched and committed at once, which bounds how long others have to wait.
     `resting`: all triggers are paused, so there is no need to read.
@@ -116,6 +117,7 @@ class Rules:
     __slots__ = (
         "backfilling",
         "feed",
+        "names",
         "needs",
         "part_size",
         "reads_from",
@@ -130,6 +132,7 @@ class Rules:
         self.revision = revision
         self.feed = feed
         self.rules = rules
+        self.names = {rule.uid: rule.name for rule in rules}
         conditions = [found for rule in rules for found in rule.expressions()]
         self.needs: Needs | None = needs_of(conditions) if conditions else None
         self.reads_meta = self.needs is not None and "meta" in self.needs.tree

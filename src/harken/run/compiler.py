@@ -12,7 +12,7 @@ from harken.errors import HarkenError, Misconfigured
 from harken.language.cel import Condition, InvalidCondition, compile_condition
 from harken.run.plan import OnError, Problem, Step, StepKind, Steps
 from harken.run.retry import Retry
-from harken.run.scope import Names, Resolve, compile_text, compile_value, template_reads
+from harken.run.scope import Names, Resolve, compile_text, compile_value, reads_name, template_reads
 from harken.suggest import suggest_quoted
 
 __all__ = ["Actions", "Compiler", "Strict", "fill_inputs", "parse_inputs"]
@@ -74,6 +74,7 @@ class Compiler:
 
     `known_steps` are the ids of all steps, `step_reads` the ids that conditions and templates read, with their paths.
     `replay_reads` is empty if none of them reads `event.replay`.
+    `needs_run`: something that was compiled depends on the run itself, and not only on its event and its steps.
 
     `action` and `timeout` are those of the step being compiled, for kinds that need them.
     """
@@ -88,6 +89,7 @@ class Compiler:
         self.known_steps: set[str] = set()
         self.step_reads: list[tuple[tuple[str | int, ...], str]] = []
         self.replay_reads: list[tuple[str | int, ...]] = []
+        self._needs_run: list[tuple[str | int, ...]] = []
         self.action = ""
         self.timeout: float | None = None
 
@@ -96,7 +98,16 @@ class Compiler:
         deeper = Compiler(self.kinds, self.actions, (*self.path, *more))
         deeper.problems, deeper.known_steps, deeper.step_reads = self.problems, self.known_steps, self.step_reads
         deeper.replay_reads = self.replay_reads
+        deeper._needs_run = self._needs_run
         return deeper
+
+    @property
+    def needs_run(self) -> bool:
+        return bool(self._needs_run)
+
+    def note_run_needed(self) -> None:
+        """What is compiled here depends on the run: on its id, or that it is committed."""
+        self._needs_run.append(self.path)
 
     def problem(self, message: str, *more: str | int, suggestion: str = "", excerpt: str = "") -> None:
         """Note a problem here, or at the place below that `more` names."""
@@ -107,6 +118,8 @@ class Compiler:
         text = source if isinstance(source, str) else str(source).lower()
         condition = self.or_problem(lambda: compile_condition(text), _ALWAYS, *more)
         self._note_reads((path for _, path in condition.reads), *more)
+        if any(path[0] == "run" for _, path in condition.reads):
+            self.note_run_needed()
         return condition
 
     def value(self, value: Any, *more: str | int) -> Resolve:
@@ -115,6 +128,8 @@ class Compiler:
         compiled = self.or_problem(lambda: compile_value(value), otherwise, *more)
         if compiled is not otherwise:
             self._note_reads(template_reads(value), *more)
+            if reads_name(value, "run"):
+                self.note_run_needed()
         return compiled
 
     def text(self, source: str, *more: str | int) -> Callable[[Names, list[str]], str]:
@@ -123,6 +138,8 @@ class Compiler:
         compiled = self.or_problem(lambda: compile_text(source), lambda names, warnings: "", *more)
         if len(self.problems) == known:
             self._note_reads(template_reads(source), *more)
+            if reads_name(source, "run"):
+                self.note_run_needed()
         return compiled
 
     def steps(self, steps: Any, *more: str | int) -> Steps:

@@ -36,7 +36,7 @@ class Environment:
 
     `action("slack.post")` returns the act, and the account and host that it is called with. `redact` removes our own
     secrets from whatever is stored. Without `agents`, agent steps are off. `bracket` gives the steps that are executed
-    before and after those of a run.
+    before and after those of a run; whether it has such steps depends only on the feed of its events.
     """
 
     http: Client

@@ -125,7 +125,9 @@ class StepKind:
 class Plan:
     """A compiled revision of a workflow. `instant`: no step of it ever waits; `empty`: there is nothing to execute.
 
-    `reads_replay`: a step asks whether its event is replayed."""
+    `reads_replay`: a step asks whether its event is replayed.
+    `early`: it is instant, emits nothing and does not read `run`, so it may be executed before its run is committed.
+    """
 
     name: str
     rev: str
@@ -135,3 +137,4 @@ class Plan:
     instant: bool = False
     empty: bool = False
     reads_replay: bool = False
+    early: bool = False

@@ -11,7 +11,16 @@ from harken.language.cel import Condition, Decision, bind
 from harken.language.go_template import compile_template
 from harken.runs import REPLAYED, Claimed, StepRecord
 
-__all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope", "replace_event", "template_reads"]
+__all__ = [
+    "Resolve",
+    "Scope",
+    "compile_text",
+    "compile_value",
+    "open_scope",
+    "reads_name",
+    "replace_event",
+    "template_reads",
+]
 
 Names: TypeAlias = Mapping[str, Any]
 Resolve: TypeAlias = Callable[[Names], Any]
@@ -128,6 +137,15 @@ def template_reads(value: Any) -> Iterator[tuple[str, ...]]:
     elif isinstance(value, Mapping | list):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from template_reads(part)
+
+
+def reads_name(value: Any, name: str) -> bool:
+    """Whether the templates inside a value may read this name. They must compile."""
+    if isinstance(value, str):
+        return "{{" in value and compile_template(value).may_read(name)
+    if isinstance(value, Mapping | list):
+        return any(reads_name(part, name) for part in (value.values() if isinstance(value, Mapping) else value))
+    return False
 
 
 def _compile_mapping(value: Mapping[Any, Any]) -> Resolve:

@@ -14,6 +14,8 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
+from harken.event import Event
+from harken.run.early_end import DONE, as_claimed, find_end, may_end_early
 from harken.run.environment import Environment
 from harken.run.execute import Execution, TryResult, execute
 from harken.run.journal import InternalFeed, Journal, Matching, RunStore, Unwritten, park
@@ -22,7 +24,7 @@ from harken.run.retry import retry_store
 from harken.run.settler import PendingSettlement, Settler
 from harken.run.workflows import WorkflowCache
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
-from harken.store import Runs
+from harken.store import EarlyEnd, Intent, Runs
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 from harken.tracing import NO_TRACER, Tracer
@@ -103,6 +105,8 @@ class Worker:
         self.on_end: Callable[[RunEnd], None] | None = None
         self.on_settled: Callable[[str], None] | None = None
         self._began: dict[str, float] = {}
+        # whether runs of events of this feed have a bracket
+        self._bracketed: dict[str, bool] = {}
         self._settler = Settler(store, clock, self._internal, self._on_settled, self.workflow_name)
         self._active: dict[str, _ActiveRun] = {}
         self._queue: deque[Claimed] = deque()
@@ -144,9 +148,41 @@ class Worker:
         self._reserved -= len(claimed)
         self._take(claimed)
 
+    def find_end(self, feed: str, trigger: str, event: Event, intent: Intent) -> EarlyEnd | None:
+        """Execute the run of this intent before it is committed, if nothing stands against it, and return its end.
+
+        Whoever listens to ends of runs, or traces them, wants the normal way.
+        """
+        plan = self._workflows.peek(intent.workflow_rev)
+        if plan is None or not plan.early or not may_end_early(intent) or self._stopping or self.tracer.on:
+            return None
+        if self._has_bracket(feed, trigger, event, intent) or self._internal.listens("run.done"):
+            return None
+        if plan.empty:
+            return DONE
+        claimed = as_claimed(intent, trigger, feed, event, self._clock.now())
+        return find_end(self._execution(plan, claimed, self._journal(claimed)))
+
+    def _has_bracket(self, feed: str, trigger: str, event: Event, intent: Intent) -> bool:
+        known = self._bracketed.get(feed)
+        if known is None:
+            claimed = as_claimed(intent, trigger, feed, event, self._clock.now())
+            known = self._bracketed[feed] = self._environment.bracket(claimed) is not None
+        return known
+
+    def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
+        """A commit has inserted a run as over, of which `find_end` found the end."""
+        outcome = "filtered" if end.filtered else "done"
+        self._note_start(claimed)
+        self._count(outcome, claimed)
+        self._note_end(claimed, outcome, "")
+        if self.on_settled is not None:
+            self.on_settled(claimed.id)
+
     def use(self, environment: Environment) -> None:
         """Use this environment for steps that begin from now on."""
         self._environment = environment
+        self._bracketed.clear()
 
     def resize(self, parallel: int, longest_sleep: float) -> None:
         """Bound the runs that are executed at one time by another number. Those beyond it come to their end."""

@@ -56,15 +56,17 @@ def _compile(workflow: Workflow, compiler: Compiler) -> Plan:
     compiler.problems.extend(wrong)
     steps = compiler.steps(given.get("steps") or [], "steps")
     outputs = _outputs(compiler, given.get("outputs"))
+    instant = all(step.instant for step in steps)
     return Plan(
         name=workflow.name,
         rev=workflow.rev,
         steps=steps,
         inputs=inputs,
         outputs=outputs,
-        instant=all(step.instant for step in steps),
+        instant=instant,
         empty=not (steps or inputs or outputs),
         reads_replay=bool(compiler.replay_reads),
+        early=instant and not compiler.needs_run,
     )
 
 

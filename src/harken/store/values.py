@@ -24,6 +24,7 @@ __all__ = [
     "Distinct",
     "Document",
     "DocumentChange",
+    "EarlyEnd",
     "Entry",
     "Erased",
     "Failure",
@@ -101,6 +102,17 @@ class GatherInto(msgspec.Struct, frozen=True, gc=False):
     part: JoinPart | None = None
 
 
+class EarlyEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How a run ends that was executed before its commit, as none of its steps waits for or changes anything outside.
+
+    `output` and the `records` of its steps are JSON; without an output it is empty. `filtered`: a filter ended it.
+    """
+
+    output: bytes = b""
+    records: tuple[bytes, ...] = ()
+    filtered: bool = False
+
+
 class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What matching wants for one event and one trigger; the commit decides what becomes of it.
 
@@ -108,6 +120,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `slot` is the concurrency key, empty for none. `quiet`: a run does not start within this span, but at its end.
     `reason` is written to the verdict. `watched`: whoever asks `moved_runs` is told each time the run's state changes.
     `distinct` and `rate` are decided at the commit, so that all replicas agree.
+    `end`: if the run may start at once it is inserted as over, with its journal. Otherwise, and if it has a slot,
+    gathers, is watched or is of a stored event, `end` is ignored.
     """
 
     trigger: str
@@ -127,6 +141,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     watched: bool = False
     distinct: Distinct | None = None
     rate: RateLimit | None = None
+    end: EarlyEnd | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -184,11 +199,15 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`verdicts[i]` and `event_ids[i]` belong to `entries[i]`; a duplicate event has the id of the first one."""
+    """`verdicts[i]` and `event_ids[i]` belong to `entries[i]`; a duplicate event has the id of the first one.
+
+    `over`: the runs that were inserted as over, with their ends.
+    """
 
     event_ids: Sequence[int]
     verdicts: Sequence[tuple[Verdict, ...]]
     claimed: Sequence[Claimed] = ()
+    over: Sequence[tuple[Claimed, EarlyEnd]] = ()
 
 
 class Stale(msgspec.Struct, frozen=True, gc=False):

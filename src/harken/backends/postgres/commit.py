@@ -44,10 +44,10 @@ EVENT_ROWS = UnnestRows(
     data="bytea",
 )
 INSERT_TALLIES = """INSERT INTO tallies (trigger, fired, done, fired_at)
-SELECT t, n, 0, $1::bigint FROM unnest($2::int[], $3::int[]) AS u(t, n)"""
+SELECT t, n, d, $1::bigint FROM unnest($2::int[], $3::int[], $4::int[]) AS u(t, n, d)"""
 INSERT_EVENTS = f"""WITH tallied AS ({INSERT_TALLIES}) INSERT INTO events
 (id, kid, key, subject, state, type, occurred_at, verdicts, data, feed, recorded_at, written_at)
-SELECT u.*, $4::int, $1, (SELECT harken_now()) FROM ({{}}) u"""
+SELECT u.*, $5::int, $1, (SELECT harken_now()) FROM ({{}}) u"""
 
 # a tick ends the span of idle reads, whose row is inserted before its own
 ADVANCE_FEED = """WITH ticked AS (INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
@@ -99,7 +99,12 @@ async def write_commit(tx: Transaction, wanted: Commit, shares: Sequence[CommitS
         _claimed(tx, wanted.feed, entries[request.position].event, request, run_id)
         for request, run_id in resolver.claimed
     ]
-    return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
+    over = [
+        (_claimed(tx, wanted.feed, entries[request.position].event, request, run_id), request.intent.end)
+        for request, run_id in resolver.over
+        if request.intent.end is not None
+    ]
+    return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed, over=over)
 
 
 async def _record(
@@ -126,13 +131,13 @@ async def _record(
         verdicts[position] = tuple(one if isinstance(one, Verdict) else next(resolved) for one in decisions)
     if new:
         events = [(event_ids[position], entries[position].event, verdicts[position]) for position in new]
-        await _insert_events(tx, feed.id, events, resolver.take_fired())
+        await _insert_events(tx, feed.id, events, resolver.take_tallies())
     if first_ids:
         await _count_repeats(tx, entries, first_ids, event_ids, verdicts)
     for position, entry in enumerate(entries):
         if entry.again:
             event_ids[position], verdicts[position] = await _decide_again(tx, entry, position, seqs, resolver)
-            await tx.do(INSERT_TALLIES, tx.now, *resolver.take_fired())
+            await tx.do(INSERT_TALLIES, tx.now, *resolver.take_tallies())
     return len(new)
 
 
@@ -212,7 +217,10 @@ async def _first_ids(tx: Transaction, feed: LockedFeed, writes: Sequence[MemoryW
 
 
 async def _insert_events(
-    tx: Transaction, feed: int, events: Sequence[tuple[int, Event, Verdicts]], fired: tuple[list[int], list[int]]
+    tx: Transaction,
+    feed: int,
+    events: Sequence[tuple[int, Event, Verdicts]],
+    tallies: tuple[list[int], list[int], list[int]],
 ) -> None:
     seal = tx.seal
     rows = [
@@ -229,8 +237,8 @@ async def _insert_events(
         )
         for event_id, event, verdicts in events
     ]
-    query, values = EVENT_ROWS.select(rows, after=4)
-    await tx.do(INSERT_EVENTS.format(query), tx.now, *fired, feed, *values)
+    query, values = EVENT_ROWS.select(rows, after=5)
+    await tx.do(INSERT_EVENTS.format(query), tx.now, *tallies, feed, *values)
 
 
 async def _count_repeats(

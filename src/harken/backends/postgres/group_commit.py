@@ -110,13 +110,15 @@ def _answer(group: Waiting, answers: Sequence[Answer]) -> None:
 def _split(whole: Committed, commits: Sequence[Commit]) -> list[Committed]:
     """The part of a shared commit's answer that belongs to each of its commits."""
     answers: list[Committed] = []
-    left, begin = list(whole.claimed), 0
+    left, over, begin = list(whole.claimed), list(whole.over), 0
     for one in commits:
         end = begin + len(one.entries)
         ids, verdicts = whole.event_ids[begin:end], whole.verdicts[begin:end]
         # if two commits have the same event, its run belongs to the first
         mine = [claim for claim in left if claim.events[0].id in ids]
         left = [claim for claim in left if claim.events[0].id not in ids]
-        answers.append(Committed(event_ids=ids, verdicts=verdicts, claimed=mine))
+        ended = [one for one in over if one[0].events[0].id in ids]
+        over = [one for one in over if one[0].events[0].id not in ids]
+        answers.append(Committed(event_ids=ids, verdicts=verdicts, claimed=mine, over=ended))
         begin = end
     return answers

@@ -21,6 +21,7 @@ from harken.backends.run_states import (
     ANSWERED,
     BLOCKED,
     CANCELLED,
+    DONE,
     DROPPED,
     ENDED,
     GATHERING,
@@ -101,12 +102,16 @@ RUN_ROWS = UnnestRows(
     quiet_from="bigint",
     quiet_until="bigint",
     budgeted="boolean",
+    output="bytea",
 )
 INSERT_RUNS = f"""INSERT INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts, event, input,
-slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, token, lease_until, holder, started_at, created_at)
-SELECT u.*, CASE WHEN u.state={RUNNING} THEN 1 ELSE 0 END, CASE WHEN u.state={RUNNING} THEN $1::bigint + {CLAIM_US} END,
-CASE WHEN u.state={RUNNING} THEN $2::text END, CASE WHEN u.state={RUNNING} THEN $1 END, $1 FROM ({{rows}}) u
+slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, output, token, lease_until, holder, started_at,
+finished_at, created_at)
+SELECT u.*, CASE WHEN u.state IN ({RUNNING}, {DONE}) THEN 1 ELSE 0 END,
+CASE WHEN u.state={RUNNING} THEN $1::bigint + {CLAIM_US} END, CASE WHEN u.state={RUNNING} THEN $2::text END,
+CASE WHEN u.state IN ({RUNNING}, {DONE}) THEN $1 END, CASE WHEN u.state={DONE} THEN $1 END, $1 FROM ({{rows}}) u
 ON CONFLICT {{conflict}} DO NOTHING RETURNING seq"""
+RECORD_ROWS = UnnestRows(run="bigint", n="int", record="bytea")
 
 SET_MARK = """INSERT INTO marks (trigger, key, until, run, times) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (trigger, key) DO UPDATE SET until=excluded.until, run=excluded.run, times=excluded.times"""
@@ -152,29 +157,35 @@ class RunRow(NamedTuple):
     quiet_from: int | None
     quiet_until: int | None
     budgeted: bool
+    output: bytes | None = None
 
 
 class Resolver:
     """Turns the intents of one commit into runs and verdicts.
 
     Runs that are due at once are claimed for `holder`, as many as each share allows: `claimed` has their requests
-    and run ids.
+    and run ids. `over` has those of the runs that were inserted as over.
     """
 
     def __init__(self, tx: Transaction, shares: Sequence[CommitShare], holder: str) -> None:
         self.claimed: list[tuple[RunRequest, bytes]] = []
+        self.over: list[tuple[RunRequest, bytes]] = []
         self._tx = tx
         self._share_of = [number for number, share in enumerate(shares) for _ in range(share.entries)]
         self._claims_left = [share.claims for share in shares]
         self._holder = holder
         self._fired: Counter[int] = Counter()
+        self._done: Counter[int] = Counter()
+        self._ends_early = True
+        self._records: list[tuple[int, int, bytes]] = []
         self._gathered: dict[tuple[int, str], bytes] = {}
         self._watched: list[int] = []
 
     async def resolve(self, requests: Sequence[RunRequest], *, claim: bool = True) -> list[Verdict]:
-        """A verdict for each request, in the same order. Without `claim` no run is claimed from now on."""
+        """A verdict for each request, in the same order. Without `claim` no run starts with the commit from now on."""
         if not claim:
             self._claims_left = [0] * len(self._claims_left)
+            self._ends_early = False
         verdicts: dict[int, Verdict] = {}
         plain = [request for request in requests if self._is_plain(request.intent)]
         if plain:
@@ -185,12 +196,17 @@ class Resolver:
         if self._watched:
             watched, self._watched = self._watched, []
             await watch(self._tx, watched)
+        if self._records:
+            records, self._records = self._records, []
+            query, values = RECORD_ROWS.select(records, after=0)
+            await self._tx.do(f"INSERT INTO journal (run, n, record) {query}", *values)
         return [verdicts[request.seq] for request in requests]
 
-    def take_fired(self) -> tuple[list[int], list[int]]:
-        """Triggers and how often each has fired since the last call."""
-        fired, self._fired = self._fired, Counter()
-        return list(fired), list(fired.values())
+    def take_tallies(self) -> tuple[list[int], list[int], list[int]]:
+        """Triggers, how often each has fired since the last call, and how many of its runs were over at once."""
+        fired, done = self._fired, self._done
+        self._fired, self._done = Counter(), Counter()
+        return list(fired), list(fired.values()), [done[trigger] for trigger in fired]
 
     def _is_plain(self, intent: Intent) -> bool:
         """Whether its run depends on no other run and on no budget."""
@@ -308,7 +324,7 @@ class Resolver:
                 # another replica inserted it while we waited for the slot, which we may have taken from it meanwhile
                 raise Overtaken
             return _duplicate(trigger, run_id)
-        if row.state == RUNNING and trigger.budget is not None:
+        if row.state in (RUNNING, DONE) and trigger.budget is not None:
             await _spend(tx, trigger.id, "runs", 1)
         return self._verdict(request, row)
 
@@ -326,20 +342,25 @@ class Resolver:
         tx, intent = self._tx, request.intent
         trigger = tx.trigger(intent.trigger)
         due = micros(intent.due_at)
-        begin, end = _quiet_span(intent)
-        if begin is not None and end is not None and begin <= tx.now < end:
-            due = max(due, end)
+        quiet_from, quiet_until = _quiet_span(intent)
+        if quiet_from is not None and quiet_until is not None and quiet_from <= tx.now < quiet_until:
+            due = max(due, quiet_until)
+        starts = state == READY and due <= tx.now
+        end = intent.end if starts and self._ends_early and slot is None and not intent.watched else None
         share = self._share_of[request.position]
-        claims = state == READY and due <= tx.now and self._claims_left[share] > 0
+        claims = starts and end is None and self._claims_left[share] > 0
         if claims:
             self._claims_left[share] -= 1
+        if starts and (claims or end is not None):
+            state = RUNNING if claims else DONE
         # fmt: off
         return RunRow(
             request.seq, run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key), trigger.id,
-            intent.workflow_rev, RUNNING if claims else state, intent.priority, due, intent.max_attempts,
+            intent.workflow_rev, state, intent.priority, due, intent.max_attempts,
             request.event_id, tx.seal.shut(intent.input) if intent.input else None, slot,
-            intent.overlap if slot else None, None, hold or None, begin, end,
-            trigger.budget is not None and not claims,
+            intent.overlap if slot else None, None, hold or None, quiet_from, quiet_until,
+            trigger.budget is not None and state not in (RUNNING, DONE),
+            tx.seal.shut(end.output) if end is not None and end.output else None,
         )
         # fmt: on
 
@@ -351,12 +372,22 @@ class Resolver:
             self._watched.append(row.seq)
         if row.state == RUNNING:
             self.claimed.append((request, row.id))
+        elif row.state == DONE:
+            self._note_over(request, row)
         elif row.state == READY:
             self._tx.made_ready = True
         if row.hold:
             reason = HOLD_REASONS[row.hold]
             return Verdict(trigger=trigger.name, outcome="held", reason=reason, run_id=row.id.hex())
         return Verdict(trigger=trigger.name, outcome="fired", reason=request.intent.reason, run_id=row.id.hex())
+
+    def _note_over(self, request: RunRequest, row: RunRow) -> None:
+        end = request.intent.end
+        assert end is not None
+        self.over.append((request, row.id))
+        self._done[row.trigger] += not end.filtered
+        shut = self._tx.seal.shut
+        self._records += [(row.seq, number, shut(record)) for number, record in enumerate(end.records, start=1)]
 
     async def _gather(self, trigger: TriggerRow, request: RunRequest, into: GatherInto) -> Verdict:
         tx, intent = self._tx, request.intent

@@ -30,7 +30,7 @@ from harken.backends.run_states import duplicate_verdicts, mark_name, run_id_of
 from harken.backends.verdicts import MANY
 from harken.event import Outcome, Verdict
 from harken.runs import Claimed
-from harken.store import Commit, Committed, Entry, Intent, JoinPart, Stale, Tick
+from harken.store import Commit, Committed, EarlyEnd, Entry, Intent, JoinPart, Stale, Tick
 from harken.store.gathering import part_of
 
 __all__ = ["RedisCommits", "caused_commits"]
@@ -42,7 +42,7 @@ Part = tuple[str, bool]
 """The random id of a page that takes several calls, and whether this is the last of them."""
 
 Handover = dict[bytes, tuple[int, Intent]]
-"""The intents whose runs the commit may return as claimed, with the position of their entry, by run id."""
+"""The intents whose runs the commit may return as claimed or over, with the position of their entry, by run id."""
 
 
 class RedisCommits(UsesSession):
@@ -84,6 +84,7 @@ async def _write_in_parts(
         event_ids=[each for part in parts for each in part.event_ids],
         verdicts=[each for part in parts for each in part.verdicts],
         claimed=parts[-1].claimed,
+        over=[each for part in parts for each in part.over],
     )
 
 
@@ -92,11 +93,18 @@ def _cuts(entries: Sequence[Entry], bodies: Sequence[bytes]) -> Iterator[tuple[i
     begin, decisions, size = 0, 0, 0
     for at, (entry, body) in enumerate(zip(entries, bodies, strict=True)):
         decisions += _weight(entry)
-        size += len(body)
+        more = len(body) + _size_of_ends(entry)
+        size += more
         if at > begin and (at - begin >= MAX_EVENTS or decisions > MAX_DECISIONS or size > MAX_BYTES):
             yield begin, at
-            begin, decisions, size = at, _weight(entry), len(body)
+            begin, decisions, size = at, _weight(entry), more
     yield begin, len(bodies)
+
+
+def _size_of_ends(entry: Entry) -> int:
+    """Bytes of the runs that were executed before the commit."""
+    ends = [one.end for one in entry.decisions if isinstance(one, Intent) and one.end is not None]
+    return sum(len(end.output) + sum(map(len, end.records)) for end in ends)
 
 
 def _weight(entry: Entry) -> int:
@@ -125,18 +133,21 @@ def _bodies(session: Session, wanted: Commit) -> list[bytes]:
 async def _write(session: Session, wanted: Commit, bodies: Sequence[bytes], part: Part | None) -> Committed | Stale:
     args = session.arguments()
     handover: Handover = {}
-    instructions = _instructions(session, args, wanted, bodies, part, handover if wanted.claim else None)
+    instructions = _instructions(session, args, wanted, bodies, part, handover)
     reply = await session.connection.write("commit.commit", args, (instructions,))
     if reply[0] == b"stale":
         return Stale(reply[1])
-    _, answers, handed, now = reply
+    _, answers, handed, ended, now = reply
     verdicts = [_verdicts(session.seal, entry, answer) for entry, answer in zip(wanted.entries, answers, strict=True)]
     ids = [answer[0] for answer in answers]
-    names = {
-        verdict.run_id: verdict.trigger for at in {handover[run_id][0] for run_id in handed} for verdict in verdicts[at]
-    }
-    claimed = [_claimed(wanted, ids, handover[run_id], run_id, names[run_id.hex()], moment(now)) for run_id in handed]
-    return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
+    started = {handover[run_id][0] for run_id in (*handed, *ended)}
+    names = {verdict.run_id: verdict.trigger for at in started for verdict in verdicts[at]}
+
+    def claim(run_id: bytes) -> Claimed:
+        return _claimed(wanted, ids, handover[run_id], run_id, names[run_id.hex()], moment(now))
+
+    over = [(claim(run_id), end) for run_id in ended if (end := handover[run_id][1].end) is not None]
+    return Committed(event_ids=ids, verdicts=verdicts, claimed=[claim(run_id) for run_id in handed], over=over)
 
 
 def _instructions(
@@ -260,7 +271,14 @@ def _intent(args: Arguments, at: int, intent: Intent, handover: Handover | None)
         )
         if rate
         else False,
+        _end(args, intent.end) if intent.end else False,
     )
+
+
+def _end(args: Arguments, end: EarlyEnd) -> tuple[Any, ...]:
+    shut = args.seal.shut
+    records = [args.text(shut(record)) for record in end.records]
+    return args.text(shut(end.output)) if end.output else False, records, not end.filtered
 
 
 def _micros(seconds: float) -> int:

@@ -16,9 +16,9 @@ MESSAGE_SECONDS = 10.0
 
 
 def leaves_runs(committed: Committed) -> bool:
-    """Whether a commit started runs that it did not hand over."""
+    """Whether a commit started runs that it did not hand over, and that are not over."""
     fired = sum(verdict.outcome == "fired" for verdicts in committed.verdicts for verdict in verdicts)
-    return fired > len(committed.claimed)
+    return fired > len(committed.claimed) + len(committed.over)
 
 
 async def publish(connection: Connection, name: str) -> None:

@@ -11,12 +11,12 @@ from harken.backends.codec import as_recorded, first_claim, micros, micros_or_no
 from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
 from harken.backends.run_states import duplicate_verdicts
 from harken.backends.sqlite.connection import DatabaseUser
-from harken.backends.sqlite.queue import release_flood, resolve
+from harken.backends.sqlite.queue import Starting, release_flood, resolve
 from harken.backends.sqlite.transaction import FeedRow, Transaction
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
-from harken.event import Span, Verdict
+from harken.event import Recorded, Span, Verdict
 from harken.runs import Claimed
-from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
+from harken.store import Commit, Committed, EarlyEnd, Entry, Intent, Stale, Tick
 
 __all__ = ["SqliteCommits", "close_span", "commit", "extend_coverage"]
 
@@ -48,6 +48,7 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
     event_ids: list[int] = []
     verdicts: list[tuple[Verdict, ...]] = []
     claimed: list[Claimed] = []
+    over: list[tuple[Claimed, EarlyEnd]] = []
     # a single entry checks memory before it writes, so it needs no savepoint
     several = len(wanted.entries) > 1
     counted = tx.fired_counts() if several else []
@@ -55,10 +56,16 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
         tx.execute("SAVEPOINT page")
     try:
         for entry in wanted.entries:
-            room = wanted.claim - len(claimed)
-            event_id, decided = _record(tx, feed, entry, now, claimed, room, wanted.holder)
+            starting = Starting(wanted.holder, wanted.claim - len(claimed))
+            event_id, decided = _record(tx, feed, entry, now, starting)
             event_ids.append(event_id)
             verdicts.append(decided)
+            if starting.claimed or starting.over:
+                recorded = as_recorded(entry.event, event_id, feed.name, moment(now))
+                claimed.extend(_claim(tx, run_id, intent, recorded) for run_id, intent in starting.claimed)
+                for run_id, intent in starting.over:
+                    assert intent.end is not None
+                    over.append((_claim(tx, run_id, intent, recorded), intent.end))
     except _MemoryChanged:
         if several:
             tx.execute("ROLLBACK TO page")
@@ -76,13 +83,16 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
         _end_backfill(tx, feed, wanted.backfilled)
     for uid, limit in wanted.release.items():
         release_flood(tx, tx.trigger(uid), limit, now)
-    return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
+    return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed, over=over)
+
+
+def _claim(tx: Transaction, run_id: bytes, intent: Intent, recorded: Recorded) -> Claimed:
+    return first_claim(intent, run_id, tx.trigger(intent.trigger).name, recorded)
 
 
 def _record(
-    tx: Transaction, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
+    tx: Transaction, feed: FeedRow, entry: Entry, now: int, starting: Starting
 ) -> tuple[int, tuple[Verdict, ...]]:
-    event = entry.event
     if entry.again:
         return _again(tx, entry, now)
     event_id = tx.next_event
@@ -93,21 +103,11 @@ def _record(
         if first is not None:
             return _repeat(tx, entry, first, now)
     tx.next_event = event_id + 1
-    decided: list[Verdict] = []
-    handed: list[tuple[int, bytes, Intent]] = []
-    for decision in entry.decisions:
-        if isinstance(decision, Verdict):
-            decided.append(decision)
-        else:
-            may_claim = len(handed) < room
-            decided.append(resolve(tx, decision, event_id, now, handed if may_claim else None, holder))
-    verdicts = tuple(decided)
+    verdicts = tuple(
+        decision if isinstance(decision, Verdict) else resolve(tx, decision, event_id, now, starting)
+        for decision in entry.decisions
+    )
     tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(encode_verdicts(verdicts)), *columns))
-    if handed:
-        recorded = as_recorded(event, event_id, feed.name, moment(now))
-        claimed.extend(
-            first_claim(intent, run_id, tx.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
-        )
     return event_id, verdicts
 
 
@@ -191,7 +191,7 @@ def _again(tx: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict,
         if isinstance(decision, Verdict):
             verdicts[name] = decision
         else:
-            verdicts[name] = resolve(tx, decision, entry.again, now, None, "")
+            verdicts[name] = resolve(tx, decision, entry.again, now, None)
     decided = tuple(verdicts.values())
     tx.execute("UPDATE events SET verdicts=? WHERE id=?", (tx.seal.shut(encode_verdicts(decided)), entry.again))
     return entry.again, decided

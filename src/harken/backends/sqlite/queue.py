@@ -16,6 +16,7 @@ from harken.backends.run_states import (
     ANSWERED,
     BLOCKED,
     CANCELLED,
+    DONE,
     DROPPED,
     ENDED,
     GATHERING,
@@ -42,7 +43,7 @@ from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import StepRecord
-from harken.store import Distinct, GatherInto, Intent, JoinPart, RateLimit
+from harken.store import Distinct, EarlyEnd, GatherInto, Intent, JoinPart, RateLimit
 from harken.store.gathering import (
     Gathered,
     answered_by,
@@ -62,6 +63,7 @@ from harken.store.gathering import (
 
 __all__ = [
     "INSERT_RUN",
+    "Starting",
     "admit",
     "charge",
     "close_gathering",
@@ -82,31 +84,40 @@ INSERT_RUN = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, stat
 token, lease_until, holder, event, input, slot, overlap, gather, gathered, hold, created_at, started_at)
 VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
 
+INSERT_OVER = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts,
+token, event, input, output, gathered, created_at, started_at, finished_at) VALUES (?,?,?,?,?,?,?,?,1,?,?,?,1,?,?,?)"""
+INSERT_RECORD = "INSERT INTO journal (run, n, record) VALUES (?,?,?)"
+
 SET_MARK = "INSERT OR REPLACE INTO marks (trigger, key, until, run, times) VALUES (?,?,?,?,?)"
 
 SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET
 amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
 
 
-def resolve(
-    tx: Transaction,
-    intent: Intent,
-    event_id: int,
-    now: int,
-    handed: list[tuple[int, bytes, Intent]] | None,
-    holder: str,
-) -> Verdict:
+class Starting:
+    """The runs of one event that start with its commit: `claimed` by `holder`, at most `room`, or `over` already."""
+
+    __slots__ = ("claimed", "holder", "over", "room")
+
+    def __init__(self, holder: str, room: int) -> None:
+        self.holder = holder
+        self.room = room
+        self.claimed: list[tuple[bytes, Intent]] = []
+        self.over: list[tuple[bytes, Intent]] = []
+
+
+def resolve(tx: Transaction, intent: Intent, event_id: int, now: int, starting: Starting | None) -> Verdict:
     """Turn an intent into a verdict: insert its run, add the event to a gathering run, or skip it.
 
-    With `handed`, a run that is due is inserted as claimed by `holder` and appended there.
+    With `starting`, a run that is due is inserted as claimed or as over, and appended there.
     """
     trigger = tx.trigger(intent.trigger)
     if intent.distinct is None and intent.rate is None:
-        return _start(tx, trigger, intent, event_id, now, handed, holder)
+        return _start(tx, trigger, intent, event_id, now, starting)
     limited = _limit(tx, trigger, intent, now)
     if isinstance(limited, Verdict):
         return limited
-    verdict = _start(tx, trigger, limited, event_id, now, handed, holder)
+    verdict = _start(tx, trigger, limited, event_id, now, starting)
     if intent.distinct is not None and verdict.outcome in ("fired", "held", "gathered"):
         key = mark_name(tx.seal, "dedupe", intent.epoch, intent.distinct.key)
         until = now + round(intent.distinct.seconds * 1_000_000)
@@ -115,13 +126,7 @@ def resolve(
 
 
 def _start(
-    tx: Transaction,
-    trigger: TriggerRow,
-    intent: Intent,
-    event_id: int,
-    now: int,
-    handed: list[tuple[int, bytes, Intent]] | None,
-    holder: str,
+    tx: Transaction, trigger: TriggerRow, intent: Intent, event_id: int, now: int, starting: Starting | None
 ) -> Verdict:
     if intent.gather is not None:
         return _gather(tx, trigger, intent, intent.gather, event_id, now)
@@ -148,7 +153,11 @@ def _start(
     hold = intent.hold
     if trigger.budget is not None and state == READY and due <= now and _is_over_budget(tx, trigger, now):
         state, hold = HELD, "budget"
-    claim = handed is not None and state == READY and due <= now
+    starts = starting is not None and state == READY and due <= now
+    if starting is not None and starts and intent.end is not None and slot is None and not intent.watched:
+        return _insert_over(tx, trigger, intent, intent.end, run_id, event_id, due, now, starting)
+    claim = starting is not None and starts and len(starting.claimed) < starting.room
+    holder = starting.holder if starting is not None else ""
     # fmt: off
     row = (
         seq, run_id, trigger.id, intent.workflow_rev, RUNNING if claim else state, intent.priority, due,
@@ -167,11 +176,42 @@ def _start(
     tx.next_run = seq + 1
     tx.priorities.add(intent.priority)
     tx.count_fired(trigger)
-    if claim:
-        assert handed is not None
-        handed.append((seq, run_id, intent))
+    if starting is not None and claim:
+        starting.claimed.append((run_id, intent))
     if hold:
         return Verdict(trigger=trigger.name, outcome="held", reason=HOLD_REASONS[hold], run_id=run_id.hex())
+    return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
+
+
+def _insert_over(
+    tx: Transaction,
+    trigger: TriggerRow,
+    intent: Intent,
+    end: EarlyEnd,
+    run_id: bytes,
+    event_id: int,
+    due: int,
+    now: int,
+    starting: Starting,
+) -> Verdict:
+    """Insert the run as done, with the journal of its steps: nobody claims it."""
+    seq, shut = tx.next_run, tx.seal.shut
+    # fmt: off
+    row = (
+        seq, run_id, trigger.id, intent.workflow_rev, DONE, intent.priority, due, intent.max_attempts, event_id,
+        shut(intent.input) if intent.input else None, shut(end.output) if end.output else None, now, now, now,
+    )
+    # fmt: on
+    tx.execute(INSERT_OVER, row)
+    if not tx.connection.changes():
+        return _duplicate(trigger, run_id)
+    for number, record in enumerate(end.records, start=1):
+        tx.execute(INSERT_RECORD, (seq, number, shut(record)))
+    if trigger.budget is not None:
+        spend(tx, trigger.id, "runs", 1, now)
+    tx.next_run = seq + 1
+    tx.count_fired(trigger, done=not end.filtered)
+    starting.over.append((run_id, intent))
     return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
 
 

@@ -39,7 +39,7 @@ class FeedRow:
 class TriggerRow:
     """The columns of a trigger that commits use. `shares`: it gathers some events (by age) and not others."""
 
-    __slots__ = ("budget", "feed", "fired", "id", "name", "shares", "uid")
+    __slots__ = ("budget", "done", "feed", "fired", "id", "name", "shares", "uid")
 
     def __init__(self, id: int, uid: str, name: str, feed: str, definition: Trigger) -> None:
         self.id = id
@@ -48,7 +48,7 @@ class TriggerRow:
         self.feed = feed
         self.budget = definition.budget
         self.shares = definition.max_age > 0
-        self.fired = 0
+        self.fired = self.done = 0
 
 
 class Transaction(SealedTexts):
@@ -130,8 +130,9 @@ class Transaction(SealedTexts):
             feed.touched = False
             self.execute("UPDATE feeds SET last_success=?, last_tick=? WHERE id=?", (now, now, feed.id))
         for trigger in self._fired:
-            fired, trigger.fired = trigger.fired, 0
-            self.execute("UPDATE triggers SET fired=fired+?, last_fired_at=? WHERE id=?", (fired, now, trigger.id))
+            counted = "UPDATE triggers SET fired=fired+?, done=done+?, last_fired_at=? WHERE id=?"
+            self.execute(counted, (trigger.fired, trigger.done, now, trigger.id))
+            trigger.fired = trigger.done = 0
         for name, done in self._done.items():
             self.execute("UPDATE triggers SET done=done+? WHERE name=?", (done, name))
         self._touched.clear()
@@ -203,21 +204,23 @@ class Transaction(SealedTexts):
             feed.touched = True
             self._touched.append(feed)
 
-    def fired_counts(self) -> list[tuple[TriggerRow, int]]:
+    def fired_counts(self) -> list[tuple[TriggerRow, int, int]]:
         """Counts of this group so far, for `restore_fired` when a savepoint is rolled back."""
-        return [(trigger, trigger.fired) for trigger in self._fired]
+        return [(trigger, trigger.fired, trigger.done) for trigger in self._fired]
 
-    def restore_fired(self, counted: list[tuple[TriggerRow, int]]) -> None:
+    def restore_fired(self, counted: list[tuple[TriggerRow, int, int]]) -> None:
         for trigger in self._fired:
-            trigger.fired = 0
-        for trigger, fired in counted:
-            trigger.fired = fired
-        self._fired = [trigger for trigger, _ in counted]
+            trigger.fired = trigger.done = 0
+        for trigger, fired, done in counted:
+            trigger.fired, trigger.done = fired, done
+        self._fired = [trigger for trigger, _, _ in counted]
 
-    def count_fired(self, trigger: TriggerRow) -> None:
+    def count_fired(self, trigger: TriggerRow, *, done: bool = False) -> None:
+        """Count a new run, and with `done` also its good end."""
         if not trigger.fired:
             self._fired.append(trigger)
         trigger.fired += 1
+        trigger.done += done
 
     def count_done(self, trigger: str) -> None:
         self._done[trigger] = self._done.get(trigger, 0) + 1

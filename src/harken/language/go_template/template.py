@@ -15,7 +15,7 @@ from harken.language.go_template import parser
 from harken.language.go_template.evaluator import Rendering, compile_block, compile_single
 from harken.language.go_template.functions import Absent
 from harken.language.go_template.lexer import Text
-from harken.language.go_template.reads import root_paths
+from harken.language.go_template.reads import may_read, root_paths
 
 __all__ = ["Rendered", "Template", "compile_template"]
 
@@ -44,6 +44,10 @@ class Template:
     def reads(self) -> frozenset[tuple[str, ...]]:
         """The paths below the root that are written in the template."""
         return frozenset(root_paths(self._nodes))
+
+    def may_read(self, name: str) -> bool:
+        """Whether it may read this name of its context. True as well where the context is used as a whole."""
+        return may_read(self._nodes, name)
 
     def render(self, context: Mapping[str, Any], fill: Callable[[str], str] | None = None) -> Rendered:
         """Return the text. A missing field is printed as `<no value>`, with a warning. Raise Refused at a limit.

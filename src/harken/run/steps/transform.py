@@ -39,6 +39,7 @@ def _transform(params: TransformBlock, compiler: Compiler) -> CompiledAct:
 def _emit(params: EmitBlock, compiler: Compiler) -> CompiledAct:
     kind, data = compiler.value(params.type, "event"), compiler.value(params.data, "data")
     subject, key = compiler.value(params.subject, "subject"), compiler.value(params.key, "key")
+    compiler.note_run_needed()
 
     async def act(frame: Frame) -> Any:
         names = frame.names

@@ -10,7 +10,7 @@ import pytest
 
 from harken.feed import Budget
 from harken.runs import Again, Claimed, Dead, Finished, StepRecord
-from harken.store import GatherInto, NewRun, Store
+from harken.store import EarlyEnd, GatherInto, NewRun, Store
 from harken.testing.clock import HandClock
 from harken.testing.store.world import MAIL, OTHER, Given, Reopen, StoreWorld, definitions
 
@@ -51,6 +51,15 @@ class BudgetContract(StoreWorld):
         assert [verdicts[0].outcome for verdicts in committed.verdicts] == ["fired", "fired", "held"]
         assert "budget" in committed.verdicts[2][0].reason
         assert await given.claims() == []
+
+    async def test_runs_that_are_over_with_their_commit_count_too(self, given: Given) -> None:
+        committed = await given.commit(*(given.entry(name, given.intent(name, end=EarlyEnd())) for name in "abc"))
+        assert [verdicts[0].outcome for verdicts in committed.verdicts] == ["fired", "fired", "held"]
+        run_ids = [verdicts[0].run_id for verdicts in committed.verdicts]
+        assert await given.statuses(run_ids) == ["done", "done", "held"]
+        assert [claim.id for claim, _ in committed.over] == run_ids[:2]
+        given.clock.advance(HOUR)
+        assert [claim.id for claim in await given.claims()] == run_ids[2:]
 
     async def test_two_workers_share_one_budget(self, given: Given) -> None:
         await given.fires(*"abcd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harken.testing.store.commits import CommitContract
+from harken.testing.store.early_ends import EarlyEndContract
 from harken.testing.store.gathering import GatherContract
 from harken.testing.store.joining import JoinContract
 from harken.testing.store.leases import LeaseContract
@@ -24,6 +25,7 @@ class FeedsContract(
     LeaseContract,
     ShardContract,
     CommitContract,
+    EarlyEndContract,
     ManyVerdictsContract,
     MemoryContract,
     GatherContract,

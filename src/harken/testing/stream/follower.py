@@ -18,12 +18,12 @@ import msgspec
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.errors import StoreUnavailable
-from harken.event import Recorded
+from harken.event import Event, Recorded
 from harken.feed import INTERNAL, Feed, FeedState, Trigger
 from harken.ingest.intake import Intake
 from harken.runs import Claimed
 from harken.source import StreamSource
-from harken.store import Definitions
+from harken.store import Definitions, EarlyEnd, Intent
 from harken.testing.store.records import all_pages
 from harken.timings import Timings
 
@@ -60,6 +60,13 @@ class _NoExecutor:
 
     def nudge(self) -> None:
         """There is no worker that could look for runs."""
+
+    def find_end(self, feed: str, trigger: str, event: Event, intent: Intent) -> EarlyEnd | None:
+        """Runs are executed elsewhere."""
+        return None
+
+    def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
+        raise AssertionError("no end was found")
 
 
 class StallingStore:

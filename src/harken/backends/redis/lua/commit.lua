@@ -230,11 +230,12 @@ local function advance_feed(feed, advance, new)
   end
 end
 
--- Write what was planned. Return {event, kind, verdicts} for each entry, and the ids of the runs that are handed over.
+-- Write what was planned. Return {event, kind, verdicts} for each entry, the ids of the runs that are handed over, and of
+-- those that are over.
 local function write_commit(commit, planned)
   local feed, part, answers = commit.feed, commit.part, {}
   local unfinished = part and not part[2]
-  local handover = { holder = commit.holder, life = commit.life }
+  local handover = { holder = commit.holder, life = commit.life, most = commit.claim, over = {} }
   local rows, order, keys, parts = {}, {}, {}, {}
   local head, tail = pack('>I8', now), pack('>H', #feed) .. feed
   for i, entry in ipairs(commit.entries) do
@@ -247,7 +248,7 @@ local function write_commit(commit, planned)
         if decision[1] == 0 then
           frames[d] = text(decision[2])
         else
-          frames[d] = resolve(decision, event, #handover < commit.claim and handover or nil)
+          frames[d] = resolve(decision, event, handover)
         end
       end
       local whole, key, id = table.concat(frames), name(entry[8]), int(event)
@@ -299,7 +300,7 @@ local function write_commit(commit, planned)
   for i, id in ipairs(handover) do
     claimed[i] = id
   end
-  return { answers, claimed }
+  return { answers, claimed, handover.over }
 end
 
 -- verb: commit
@@ -310,5 +311,5 @@ local function commit(page)
   end
   local written = write_commit(page, planned)
   write_counts()
-  return { 'done', written[1], written[2], int(now) }
+  return { 'done', written[1], written[2], written[3], int(now) }
 end

@@ -2,7 +2,7 @@
 -- Inserting runs: for an intent of a matched event (see resolve.lua), or started by a person or another run.
 
 -- Index entries of new runs, collected and written with one command per index at the end of the call.
-local zadds, pushes, buckets, fired = {}, {}, {}, {}
+local zadds, pushes, buckets, fired, done = {}, {}, {}, {}, {}
 
 local function append_pair(lists, key, first, second)
   local list = lists[key]
@@ -30,7 +30,10 @@ local function write_collected()
     call('HINCRBY', P .. 'tr:' .. uid, 'fired', times)
     call('HSET', P .. 'tr:' .. uid, 'fired_at', int(now))
   end
-  zadds, pushes, buckets, fired = {}, {}, {}, {}
+  for uid, times in pairs(done) do
+    call('HINCRBY', P .. 'tr:' .. uid, 'done', times)
+  end
+  zadds, pushes, buckets, fired, done = {}, {}, {}, {}, {}
 end
 
 local function count_fired(uid)
@@ -44,6 +47,22 @@ local function number_run(run)
   append_pair(buckets, int(math.floor(number / BUCKET)), int(number), run.id)
   if run.trigger ~= '' then
     append_pair(pushes, P .. 'rt:' .. run.trigger, run.seq .. run.id)
+  end
+end
+
+-- Make a new run one that is over already: it was executed before its commit. `counts`: it is done, and not filtered.
+local function end_run(run, output, records, counts)
+  run.state, run.token, run.begun, run.over = DONE, 1, now, now
+  if output then
+    run.x = '1'
+    call('HSET', P .. 'x:' .. run.id, 'output', text(output))
+  end
+  for _, record in ipairs(records) do
+    call('RPUSH', P .. 'j:' .. run.id, text(record))
+    run.journal = '1'
+  end
+  if counts then
+    done[run.trigger] = (done[run.trigger] or 0) + 1
   end
 end
 
@@ -72,6 +91,9 @@ local function insert_run(run, input)
     call('SADD', P .. 'prios', run.prio)
   end
   count('s' .. run.state, 1)
+  if run.state == DONE then
+    return
+  end
   if run.slot or run.state < READY then
     -- index it now: a later entry of this call may replace it, join it or count it
     call('ZADD', P .. 'open', run.seq, member(run))

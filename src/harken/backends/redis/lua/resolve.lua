@@ -3,8 +3,9 @@
 -- held, or is refused with a reason. Redis rolls nothing back, so nothing here may fail.
 --
 -- An intent is {trigger uid, run, workflow revision, due, input, slot, overlap, hold, priority, max attempts,
--- quiet from, quiet until, reason, name of its key, gather, whether it is watched, dedupe, throttle}; gather is {name,
--- run, due, max, extends, longest wait, part} or false. A part of a join is {number, when it happened, span, needs,
+-- quiet from, quiet until, reason, name of its key, gather, whether it is watched, dedupe, throttle, end}; gather is
+-- {name, run, due, max, extends, longest wait, part} or false. The end of a run that was executed before its commit is
+-- {output, records, whether it counts as done} or false. A part of a join is {number, when it happened, span, needs,
 -- ordered, whether the join is without it, whether it is without any, whether an incomplete one is run, name of the mark
 -- of what it is without}. dedupe is {name, span}, throttle {name, most, span, whether it drops}, or false.
 --
@@ -138,6 +139,7 @@ end
 local function start(intent, trigger, event, handover, throttled)
   local uid, run_id, revision, due, input, slot_name, overlap, hold, priority, max_attempts, quiet_from, quiet_until,
     reason, key, window, watched = unpack(intent)
+  local ended = intent[19]
   if window then
     return gather(intent, trigger, event)
   end
@@ -164,18 +166,25 @@ local function start(intent, trigger, event, handover, throttled)
   if trigger.budget and state == READY and due <= now and over_budget(uid, trigger) then
     state, hold = HELD, 'budget'
   end
-  local claimed = handover and state == READY and due <= now
+  local starts = handover and state == READY and due <= now
+  local over = starts and ended and not slot and not watched
+  local claimed = starts and not over and #handover < handover.most
   local run = {
-    id = id, trigger = uid, rev = revision, state = claimed and RUNNING or state, due = due, event = event,
+    id = id, trigger = uid, rev = revision, state = state, due = due, event = event,
     prio = priority ~= 0 and int(priority), max = max_attempts, slot = slot, overlap = slot and overlap,
-    hold = hold ~= '' and hold, qfrom = quiet_from, qtil = quiet_until, budget = trigger.budget and not claimed and '1',
+    hold = hold ~= '' and hold, qfrom = quiet_from, qtil = quiet_until,
+    budget = trigger.budget and not claimed and not over and '1',
   }
+  if (claimed or over) and trigger.budget then
+    spend(uid, 'runs', 1)
+  end
   if claimed then
+    run.state = RUNNING
     run.token, run['until'], run.holder, run.life, run.begun = 1, now + CLAIM_US, handover.holder, handover.life, now
-    if trigger.budget then
-      spend(uid, 'runs', 1)
-    end
     handover[#handover + 1] = id
+  elseif over then
+    end_run(run, unpack(ended))
+    handover.over[#handover.over + 1] = id
   end
   insert_run(run, input)
   count_fired(uid)
@@ -218,8 +227,8 @@ local function limit(intent, trigger)
   return nil
 end
 
--- Return the verdict about an intent. `handover` {holder, life, run ids...} takes a run that is claimed at once; nil if
--- no more runs may be handed over.
+-- Return the verdict about an intent. `handover` {holder, life, most, over, run ids...} takes a run that is claimed at
+-- once, at most so many, and in `over` one that is over at once; nil for a stored event, whose runs are neither.
 local function resolve(intent, event, handover)
   local trigger, distinct = trigger_of(intent[1]), intent[17]
   if not distinct and not intent[18] then
