@@ -72,6 +72,9 @@ class Telemetry:
         self._new = metrics.counter("harken_poll_trigger_events_total", "New events found by polling.")
         self._latency = metrics.histogram("harken_poll_trigger_latency_seconds", "How long reads took.")
         self._errors = metrics.counter("harken_poll_trigger_errors_total", "Reads that failed.")
+        # what commits and webhooks came to since the last page: this is called for every event, so it only counts
+        self._commits: dict[tuple[str, str], int] = {}
+        self._answers: dict[tuple[str, int], int] = {}
         self._received = metrics.counter("triggers_events_received_total", "Events received, by service.")
         self._filtered = metrics.counter("triggers_events_filtered_total", "Events that started no run at once.")
         self._started = metrics.counter("triggers_runs_started_total", "Runs that events asked for.")
@@ -147,6 +150,7 @@ class Telemetry:
     @loaded.setter
     def loaded(self, loaded: Loaded) -> None:
         """Create the series of each integration at 0; drop those of integrations without a feed."""
+        self._add_counts()
         self._loaded = loaded
         self._names = {_label(feed) for feed in loaded.feeds if feed.way == "poll"}
         self._metrics.keep("integration", self._names)
@@ -189,6 +193,7 @@ class Telemetry:
         return self.page()
 
     def page(self) -> bytes:
+        self._add_counts()
         return self._metrics.page() + self._runs.page() + self._pollers.page()
 
     def health(self) -> Mapping[str, Any]:
@@ -206,12 +211,26 @@ class Telemetry:
             for event in new:
                 self._new(integration=_label(live.feed), type=event.type)
             self._pollers.count_items(feed, len(new))
-        self._received(len(new), provider=provider)
+        commits = self._commits
+        key = provider, ""
+        commits[key] = commits.get(key, 0) + len(new)
         for outcome, count in _outcomes(committed):
-            if outcome in ("fired", "gathered"):
+            key = provider, outcome
+            commits[key] = commits.get(key, 0) + count
+
+    def _add_counts(self) -> None:
+        """Add to the series what was counted since the last page."""
+        commits, self._commits = self._commits, {}
+        for (provider, outcome), count in commits.items():
+            if not outcome:
+                self._received(count, provider=provider)
+            elif outcome in ("fired", "gathered"):
                 self._started(count, provider=provider)
             elif outcome != "before_start":
                 self._filtered(count, provider=provider, result=outcome)
+        answers, self._answers = self._answers, {}
+        for (path, status), count in answers.items():
+            self._webhooks(count, webhook=path, result=_webhook_result(status))
 
     def note_task_end(self, task: asyncio.Task[Any]) -> None:
         """A task that failed is reported as down from now on."""
@@ -250,7 +269,8 @@ class Telemetry:
     def _count_webhook(self, feed: str, status: int) -> None:
         path = self._paths.get(feed)
         if path is not None:
-            self._webhooks(webhook=path, result=_webhook_result(status))
+            key = path, status
+            self._answers[key] = self._answers.get(key, 0) + 1
 
     def _active(self) -> float:
         return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")

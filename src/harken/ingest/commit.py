@@ -238,26 +238,22 @@ class Committer:
         """The commit with the ends of runs that can be executed before it; how many intents it has, and such ends."""
         rules = self.rule_cache.get(commit.feed)
         names = rules.names if rules is not None and not self.tracer.on else {}
+        find_end, change = self._executor.find_end, msgspec.structs.replace
         wanted = ends = 0
-        changed: dict[int, Entry] = {}
-        for position, entry in enumerate(commit.entries):
-            decisions: list[Verdict | Intent] | None = None
-            for place, decision in enumerate(entry.decisions):
-                if type(decision) is not Intent:
-                    continue
-                wanted += 1
-                name = "" if entry.again else names.get(decision.trigger, "")
-                end = self._executor.find_end(commit.feed, name, entry.event, decision) if name else None
-                if end is not None:
-                    ends += 1
-                    decisions = decisions or list(entry.decisions)
-                    decisions[place] = msgspec.structs.replace(decision, end=end)
-            if decisions is not None:
-                changed[position] = msgspec.structs.replace(entry, decisions=tuple(decisions))
-        if changed:
-            entries = [changed.get(position, entry) for position, entry in enumerate(commit.entries)]
-            commit = msgspec.structs.replace(commit, entries=entries)
-        return commit, wanted, ends
+        entries: list[Entry] = []
+        for entry in commit.entries:
+            found: list[Verdict | Intent] = []
+            before = ends
+            for decision in entry.decisions:
+                end: EarlyEnd | None = None
+                if type(decision) is Intent:
+                    wanted += 1
+                    name = "" if entry.again else names.get(decision.trigger, "")
+                    end = find_end(commit.feed, name, entry.event, decision) if name else None
+                    ends += end is not None
+                found.append(decision if end is None else change(decision, end=end))
+            entries.append(entry if ends == before else change(entry, decisions=tuple(found)))
+        return change(commit, entries=entries) if ends else commit, wanted, ends
 
     async def _write(self, commit: Commit) -> Committed | Stale:
         try:

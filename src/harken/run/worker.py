@@ -154,9 +154,9 @@ class Worker:
         Whoever listens to ends of runs, or traces them, wants the normal way.
         """
         plan = self._workflows.peek(intent.workflow_rev)
-        if plan is None or not plan.early or not may_end_early(intent) or self._stopping or self.tracer.on:
+        if plan is None or not plan.early or self._stopping or self.tracer.on or self._internal.listens("run.done"):
             return None
-        if self._has_bracket(feed, trigger, event, intent) or self._internal.listens("run.done"):
+        if not may_end_early(intent) or self._has_bracket(feed, trigger, event, intent):
             return None
         if plan.empty:
             return DONE
@@ -173,8 +173,14 @@ class Worker:
     def note_over(self, claimed: Claimed, end: EarlyEnd) -> None:
         """A commit has inserted a run as over, of which `find_end` found the end."""
         outcome = "filtered" if end.filtered else "done"
-        self._note_start(claimed)
-        self._count(outcome, claimed)
+        self.started += 1
+        if end.filtered:
+            self.filtered += 1
+        else:
+            self.done += 1
+        if self.observe is not None:
+            self.observe("started", claimed)
+            self.observe(outcome, claimed)
         self._note_end(claimed, outcome, "")
         if self.on_settled is not None:
             self.on_settled(claimed.id)

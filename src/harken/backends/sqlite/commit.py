@@ -114,10 +114,11 @@ def _record(
 def _columns(tx: Transaction, entry: Entry) -> tuple[Any, ...]:
     event, seal = entry.event, tx.seal
     event.type.encode()
-    _encode_json([decision for decision in entry.decisions if isinstance(decision, Verdict)])
     for decision in entry.decisions:
         if isinstance(decision, Intent):
             tx.trigger(decision.trigger)
+        else:
+            _encode_json(decision)
     return (
         seal.name(event.key),
         seal.shut(event.key.encode("utf-8", "surrogatepass")),

@@ -269,7 +269,7 @@ class Key:
 class Bound:
     """An event for any number of conditions, converted to CEL as needed. Its mapping must not change meanwhile."""
 
-    __slots__ = ("_activations", "_clean", "_shared", "convertible", "described", "values", "variables")
+    __slots__ = ("_activations", "_clean", "_convertible", "_shared", "described", "values", "variables")
 
     def __init__(self, variables: Mapping[str, Any], shared: Needs | None) -> None:
         self.variables = variables
@@ -277,9 +277,16 @@ class Bound:
         self._activations: dict[Needs, Any] = {}
         self._clean = False
         self.values = PlainValues(variables)
-        self.convertible = Convertibles(variables)
+        self._convertible: Convertibles | None = None
         # the values that clauses read, as the reasons of all of them show these
         self.described: dict[tuple[tuple[str, Path], ...], str] = {}
+
+    @property
+    def convertible(self) -> Convertibles:
+        # a condition that reads a single value does not ask, and most are like that
+        if self._convertible is None:
+            self._convertible = Convertibles(self.variables)
+        return self._convertible
 
     def activation(self, condition: Condition) -> Any:
         """Return the CEL activation with the parts that the condition reads, converted at most once."""
