@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -98,7 +99,7 @@ async def test_publish_adds_an_entry_with_the_key_of_the_step(server: RedisServe
     call = Call(params=given, account=RedisAccount(url=server.url()), host=host, idempotency_key="run-1/step")
     told = [await act.run(call) for _ in range(2)]
     async with Redis.from_url(server.url()) as client:
-        entries = await client.xrange("parcels")
+        entries: Any = await client.xrange("parcels")
     assert [id.decode() for id, _ in entries] == [one["id"] for one in told], "Redis refuses no repeat"
     assert [fields for _, fields in entries] == [{b"data": b'{"n":1}', b"key": b"run-1/step"}] * 2
 
