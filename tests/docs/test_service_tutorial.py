@@ -35,6 +35,7 @@ class Reader:
         self.home = home
         self._port = port
         self._environ = environ
+        self.begun = ""
 
     def writes(self, file: str, text: str) -> None:
         path = self.home / file
@@ -89,16 +90,17 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return installed(build_wheel(place), place)
 
 
-@pytest.fixture
-def reader(tmp_path: Path, environ: dict[str, str]) -> Iterator[Reader]:
-    reader = Reader(tmp_path, free_port(), environ)
-    yield reader
-    reader.does("pip uninstall --yes --quiet harken-bakery")
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory, environ: dict[str, str]) -> Reader:
+    """Who has done the first step of the page. Each test writes what it needs of the service, and of its test."""
+    reader = Reader(tmp_path_factory.mktemp("desk"), free_port(), environ)
+    reader.begun = reader.does(COMMANDS[0])
+    return reader
 
 
 def test_the_tutorial_goes_as_it_says(reader: Reader) -> None:
-    begin, first_loaf, shop, prove, check, start, more_loaves, ask = COMMANDS
-    assert "15 passed" in reader.does(begin)
+    _, first_loaf, shop, prove, check, start, more_loaves, ask = COMMANDS
+    assert "15 passed" in reader.begun
     reader.writes("bakery.py", BAKERY)
     reader.does(first_loaf)
     reader.replaces("harken-bakery/harken_bakery.py", SERVICE)
@@ -121,7 +123,6 @@ def test_the_tutorial_goes_as_it_says(reader: Reader) -> None:
 
 
 def test_the_service_that_is_broken_as_the_page_says_fails_where_it_says(reader: Reader) -> None:
-    reader.does(COMMANDS[0])
     reader.replaces("harken-bakery/tests/test_bakery.py", TEST)
     assert 'more=answer["more"]' in SERVICE
     reader.replaces("harken-bakery/harken_bakery.py", SERVICE.replace('more=answer["more"]', "more=False"))
@@ -131,7 +132,6 @@ def test_the_service_that_is_broken_as_the_page_says_fails_where_it_says(reader:
 
 
 def test_what_the_page_makes_of_the_service_is_clean(reader: Reader) -> None:
-    reader.does(COMMANDS[0])
     reader.replaces("harken-bakery/harken_bakery.py", SERVICE)
     reader.replaces("harken-bakery/tests/test_bakery.py", TEST)
     reader.does("cd harken-bakery && ruff check --no-cache && ruff format --no-cache --check && mypy --strict")
