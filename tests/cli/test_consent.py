@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from harken.clock import SystemClock
 from harken.testing.fakes.google import CLIENT_ID, REFRESH_TOKEN, GoogleServer
+from tests.forked_harken import ForkedHarken
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("cli-consent")]
 
@@ -38,14 +39,15 @@ class Shell:
             "NO_COLOR": "1",
         }
 
-    async def starts(self, *args: str, **environ: str) -> Process:
-        command = [sys.executable, "-m", "harken.cli", "--config", str(self.directory), "integrations", "google", *args]
-        return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**self._environ, **environ}
-        )
+    async def starts(self, *args: str) -> Process:
+        command = [sys.executable, "-m", "harken.cli", *self._words(args)]
+        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=self._environ)
+
+    def _words(self, args: Sequence[str]) -> list[str]:
+        return ["--config", str(self.directory), "integrations", "google", *args]
 
     async def types(self, *args: str, **environ: str) -> tuple[int | None, str, str]:
-        process = await self.starts(*args, **environ)
+        process = await ForkedHarken.start(self._words(args), {**self._environ, **environ})
         out, err = await asyncio.wait_for(process.communicate(), 200)
         return process.returncode, out.decode(), err.decode()
 
