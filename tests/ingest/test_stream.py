@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from harken.backends.sqlite import SqliteStore
@@ -197,6 +198,40 @@ def test_a_stream_that_needs_attention_stops_and_says_why(tmp_path: Path) -> Non
         broker.queue += ["o1"]
         await clock.sleep(600.0)
         assert ((await store.state("orders")).health.state, broker.acknowledged) == ("closed", ["o1"])
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        RetryLater("nobody listens at the broker"),
+        NeedsAttention("the broker refused the password", fix="Set it"),
+        NeedsAttention("the broker has no such topic", fix="Create it"),
+        RuntimeError("a bug of a client library"),
+    ],
+    ids=["away", "refused", "no such topic", "a bug"],
+)
+def test_a_stream_in_trouble_stops_no_other(tmp_path: Path, trouble: Exception) -> None:
+    async def main(clock: VirtualClock) -> None:
+        well, ill = Broker(clock), Broker(clock)
+        ill.errors += [trouble] * 1_000
+        store = well.store = ill.store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+        other = msgspec.structs.replace(FEED, name="parcels", integration="elsewhere")
+        brokers = {FEED.name: well, other.name: ill}
+        intake = Intake(
+            store, clock, Random(1), NoExecutor(), lambda feed: brokers.get(feed.name, object()), holder="test"
+        )
+        await intake.start(msgspec.structs.replace(DEFINITIONS, feeds=[FEED, other, OWN]))
+        for name in ("o1", "o2", "o3"):
+            well.queue.append(name)
+            await clock.sleep(60.0)
+        assert well.acknowledged == ["o1", "o2", "o3"]
+        assert (await store.state(FEED.name)).health.state == "closed"
+        health = (await store.state(other.name)).health
+        assert health.failures and health.message
         await intake.stop()
         await store.close()
 

@@ -33,3 +33,10 @@ def test_the_example_of_a_system_that_can_be_published_to_does_that(kind: str) -
     text = (EXAMPLES / "workflows" / f"{kind}.yaml").read_text()
     assert f"integration: {kind}" in text
     assert (f"action: {kind}.publish" in text) == ("publish" in registry()[kind].actions)
+
+
+def test_a_client_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harken.extras._is_installed", lambda package: False)
+    said = [str(finding) for finding in load_directory(EXAMPLES, ENVIRON).findings]
+    named = {kind for kind in FOLLOWED if any(f"pip install 'harken[{kind}]'" in line for line in said)}
+    assert named == {"kafka", "mqtt", "nats", "rabbitmq", "redis"}, said
