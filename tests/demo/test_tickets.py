@@ -93,7 +93,7 @@ def test_in_80x24_events_runs_and_tickets_are_visible_and_there_is_a_page():
     assert rows_below(display, "runs, the newest first", "on the tickets, the newest first")
     assert rows_below(display, "on the tickets, the newest first", "In another terminal:")
     assert any("tickets list" in line for line in display)
-    assert "<h2>On the tickets</h2>" in body
+    assert "<title>Harken</title>" in body
     assert "demo summary" in end
 
 
