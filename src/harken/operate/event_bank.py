@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harken.errors import Malformed, NotFound
+from harken.errors import Malformed, NotFound, Refused
 from harken.event import BANK_LISTS, Recorded
 from harken.operate.context import Context
 from harken.operate.rows import Plain, event_row, plain
@@ -46,7 +46,7 @@ async def bank(context: Context, *, name: str, limit: int = 10) -> Plain:
 async def star(context: Context, *, id: int, trigger: str = "", note: str = "") -> Plain:
     """Keep an event for good, whatever retention says: for one trigger, or for all that decided about it."""
     if len(note) > LONGEST_NOTE:
-        raise Malformed(f"a note has at most {LONGEST_NOTE} characters")
+        raise Refused(f"a note has at most {LONGEST_NOTE} characters", fix="Shorten it")
     if await context.store.event(id) is None:
         raise NotFound(f"there is no event {id}", fix="See: harken events list")
     if trigger:
