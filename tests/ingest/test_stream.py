@@ -220,7 +220,7 @@ def test_a_stream_in_trouble_stops_no_other(tmp_path: Path, trouble: Exception) 
         ill.errors += [trouble] * 1_000
         store = well.store = ill.store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
         other = msgspec.structs.replace(FEED, name="parcels", integration="elsewhere")
-        brokers = {FEED.name: well, other.name: ill}
+        brokers: dict[str, Any] = {FEED.name: well, other.name: ill}
         intake = Intake(
             store, clock, Random(1), NoExecutor(), lambda feed: brokers.get(feed.name, object()), holder="test"
         )
