@@ -19,7 +19,7 @@ from harken.store import History, Records
 
 __all__ = ["NearMisses", "Scan", "scan"]
 
-FIRST_PAGE, LARGEST_PAGE = 200, 2_000
+FIRST_PAGE, LARGEST_PAGE = 200, 8_000
 SMALL_BYTES, LARGE_BYTES = 1_500_000, 6_000_000
 """Pages grow while their payloads are small, and shrink when they are large."""
 

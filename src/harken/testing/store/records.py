@@ -14,6 +14,7 @@ from harken.testing.store.claims import step
 from harken.testing.store.history import HistoryContract
 from harken.testing.store.leases import rest
 from harken.testing.store.object_names import ObjectsContract
+from harken.testing.store.paging import PagingContract
 from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, OTHER, Given, definitions, feed, trigger
 
 __all__ = ["RecordsContract", "all_pages"]
@@ -29,7 +30,7 @@ async def all_pages(ask: Callable[..., Awaitable[Page]], limit: int, **filters: 
     return items
 
 
-class RecordsContract(ObjectsContract, HistoryContract):
+class RecordsContract(ObjectsContract, HistoryContract, PagingContract):
     async def test_events_come_newest_first(self, given: Given) -> None:
         await given.commit(*(given.entry(each) for each in "abc"))
         assert [event.subject for event in await given.events()] == ["c", "b", "a"]

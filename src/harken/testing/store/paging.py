@@ -1,0 +1,77 @@
+"""The contract of lists that are paged through while others add and delete: none twice, no untouched one missed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+from harken.operate.operator import Operator
+from harken.testing.store.world import Given, StoreWorld
+
+__all__ = ["PagingContract"]
+
+MANY, CHANGED = (100_000, 1_000) if os.environ.get("HARKEN_SOAK") else (400, 60)
+"""So many rows are paged through, and so many are added and deleted meanwhile."""
+AT_ONCE = 100
+
+
+async def _pages(operator: Operator, operation: str, limit: int) -> AsyncIterator[list[dict[str, Any]]]:
+    cursor = ""
+    while True:
+        page = await operator.call(operation, limit=limit, cursor=cursor)
+        yield page["items"]
+        if not page["next"]:
+            return
+        cursor = page["next"]
+
+
+class PagingContract(StoreWorld):
+    async def test_pages_of_events_while_others_come_and_go(self, given: Given) -> None:
+        random, gone, added = Random(7), set[int](), 0
+        for begin in range(0, MANY, AT_ONCE):
+            await given.commit(*(given.entry(f"s{begin + n}") for n in range(AT_ONCE)))
+        there = [event.id async for event in _events(given)]
+        operator = Operator(given.store, None, None, given.clock)
+        size = min(500, MANY // 10)
+        each = CHANGED * size // MANY + 1
+        seen: list[int] = []
+        async for page in _pages(operator, "events.list", size):
+            seen += [row["id"] for row in page]
+            # before and behind the page, and its own last row, which its cursor names
+            leaving = {*random.sample(there, min(each, len(there))), seen[-1]} - gone
+            await given.store.erase(sorted(leaving), [], lambda key, payload: False)
+            gone |= leaving
+            await given.commit(*(given.entry(f"new{added + n}") for n in range(each)))
+            added += each
+        assert len(seen) == len(set(seen))
+        assert set(there) - gone <= set(seen) <= set(there)
+        assert seen == sorted(seen, reverse=True)
+
+    async def test_pages_of_runs_and_of_the_audit_log_while_others_come(self, given: Given) -> None:
+        runs = await given.fires(*(f"s{n}" for n in range(60)))
+        for n in range(60):
+            await given.store.audit("people", "thing.done", f"thing{n}", {})
+        operator = Operator(given.store, None, None, given.clock)
+        seen: list[str] = []
+        async for page in _pages(operator, "runs.list", 7):
+            seen += [row["id"] for row in page]
+            await given.fires(f"later{len(seen)}")
+        assert sorted(seen) == sorted(runs)
+        told: list[str] = []
+        async for page in _pages(operator, "audit.list", 7):
+            told += [row["what"] for row in page]
+            await given.store.audit("people", "thing.done", "later", {})
+        assert told == [f"thing{n}" for n in reversed(range(60))]
+
+
+async def _events(given: Given) -> AsyncIterator[Any]:
+    before: int | None = None
+    while True:
+        page = await given.store.events(limit=500, before=before)
+        for event in page.items:
+            yield event
+        if page.next is None:
+            return
+        before = page.next
