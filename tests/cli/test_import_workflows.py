@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.root import run
+from harken.config.env_file import environment_of
 from harken.operate.configuration import load_directory
 from harken.operate.import_workflows import import_n8n, local_zone
 
@@ -95,6 +96,15 @@ def test_secrets_of_a_datastore_are_written_to_a_private_file_and_nowhere_else(
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert "secret-token" not in (home / "harken.yaml").read_text() + (home / "workflows" / "boots.yaml").read_text()
     assert errors(home, CHANGEDETECTION_TGRAM="tgram://123:secret-token/77") == []
+
+
+@pytest.mark.parametrize("value", ["plain://a", "it's", "back\\slash", 'say "hi"'])
+def test_what_env_has_is_what_the_file_had(value: str, home: Path) -> None:
+    store = {"watching": {"u1": {"url": "https://x.example", "headers": {"Cookie": value}}}}
+    (home / "w.json").write_text(json.dumps(store))
+    assert run(["--config", str(home), "import", "changedetection", str(home / "w.json"), "--write"]) == 0
+    with environment_of(home):
+        assert os.environ["X_EXAMPLE_COOKIE"] == value
 
 
 def test_a_backup_and_a_data_directory_are_read_like_the_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

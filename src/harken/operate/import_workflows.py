@@ -183,7 +183,11 @@ def _write(
 
 
 def _quoted(value: str) -> str:
-    return f"'{value}'" if value and "'" not in value and "\n" not in value else ""
+    """The value as .env has it; empty, for a person to fill in, if no quotes can hold it."""
+    mark = next((one for one in ("'", '"') if one not in value), "")
+    # between double quotes a backslash would mean something
+    holds = mark == "'" or (mark and "\\" not in value)
+    return f"{mark}{value}{mark}" if value and holds and "\n" not in value else ""
 
 
 def _checked(imported: Imported) -> tuple[list[str], list[Finding]]:
