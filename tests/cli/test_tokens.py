@@ -21,12 +21,12 @@ async def test_a_token_is_printed_alone_and_the_list_does_not_have_it(desk: Desk
 
 async def test_whoami_says_what_a_call_from_here_may_do(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await desk.json("tokens", "whoami"))["way"] == "local"
-    token = (await desk.json("tokens", "create", "ci", "--owner", "ana", "--triggers", "anas"))["token"]
+    token = (await desk.json("tokens", "create", "ci", "--owner", "ana", "--triggers", "oncall"))["token"]
     monkeypatch.setenv("HARKEN_TOKEN", token)
     monkeypatch.setenv("HARKEN_URL", desk.served.controller.url)
     code, out, _ = await desk.types("tokens", "whoami")
     assert code == 0
-    assert out.startswith("token ci: viewer, for the things of ana, for the triggers anas.\nIt may: me, triggers.list")
+    assert out.startswith("token ci: viewer, for the things of ana, for the triggers oncall.\nIt may: me, trig")
 
 
 async def test_the_audit_names_what_commands_changed(desk: Desk) -> None:
