@@ -30,6 +30,8 @@ __all__ = ["ChangedRows", "TriggerRows"]
 
 log = structlog.get_logger("harken.app")
 
+PAGE = 5_000
+"""So many rows are read in one query."""
 AT_ONCE = 500
 """So many forms are written in one transaction."""
 TELL_SECONDS = 5.0
@@ -78,14 +80,23 @@ class TriggerRows:
             self._rows, self._compiler, self._revision = None, None, 0
             return files
         with _without_collection():
-            documents = await self._store.documents(TRIGGER_ROW)
-            forms = await self._store.documents(TRIGGER_FORM)
+            documents = await self._all(TRIGGER_ROW)
+            forms = await self._all(TRIGGER_FORM)
             found = await asyncio.to_thread(_compile_all, files, documents, forms)
         self._compiler, self._rows, self._revision = found.compiler, found.rows, document.revision
         if self._keeping:
             for begin in range(0, len(found.forms), AT_ONCE):
                 await self._store.change(found.forms[begin : begin + AT_ONCE])
         return found.rows.loaded(found.compiler.accounts)
+
+    async def _all(self, kind: str) -> list[Document]:
+        """All documents of a kind, in pages: a store limits how long one query may take."""
+        found: list[Document] = []
+        while True:
+            page = await self._store.documents(kind, after=found[-1].name if found else "", limit=PAGE)
+            found += page
+            if not page:
+                return found
 
     async def changed(self, files: Loaded) -> ChangedRows | None:
         """What changed since the last look; None if nothing did."""
@@ -97,7 +108,7 @@ class TriggerRows:
         compiler = self._compiler or row_compiler(files)
         rows = self._rows or RowSet(files, compiler.query)
         if missed is None or missed > len(recent):
-            ids: Iterable[str] = {*rows.ids, *(found.name for found in await self._store.documents(TRIGGER_ROW))}
+            ids: Iterable[str] = {*rows.ids, *(found.name for found in await self._all(TRIGGER_ROW))}
         else:
             ids = set(recent[-missed:])
         for id in sorted(ids):

@@ -52,10 +52,20 @@ class RedisRegistry(UsesSession):
             _document(session, one.kind, one.name, row) if row else None for one, row in zip(changes, rows, strict=True)
         ]
 
-    async def documents(self, kind: str) -> Sequence[Document]:
+    async def documents(self, kind: str, *, after: str = "", limit: int | None = None) -> Sequence[Document]:
         session = await self._ready()
-        [rows] = await session.connection.execute(("HGETALL", session.connection.key(f"d:{kind}")))
-        return [_document(session, kind, name.decode(), row) for name, row in sorted(rows.items())]
+        key = session.connection.key(f"d:{kind}")
+        if limit is None and not after:
+            [rows] = await session.connection.execute(("HGETALL", key))
+            return [_document(session, kind, name.decode(), row) for name, row in sorted(rows.items())]
+        [names] = await session.connection.execute(("HKEYS", key))
+        wanted = sorted(name for name in names if name > after.encode())[:limit]
+        if not wanted:
+            return []
+        [found] = await session.connection.execute(("HMGET", key, *wanted))
+        # one that is deleted in between is not there
+        pairs = zip(wanted, found, strict=True)
+        return [_document(session, kind, name.decode(), row) for name, row in pairs if row is not None]
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         session = await self._ready()

@@ -105,6 +105,14 @@ class RegistryContract(StoreWorld):
         assert [await store.delete("token", "t"), await store.delete("token", "t")] == [True, False]
         assert await store.get("token", "t") is None
 
+    async def test_documents_come_in_pages_behind_a_name(self, store: Store) -> None:
+        for name in ("b", "d", "a", "c", "e"):
+            await store.put("token", name, name)
+        await store.put("other", "bb", 1)
+        pages = [await store.documents("token", after=after, limit=2) for after in ("", "b", "bb", "d", "e")]
+        assert [[found.value for found in page] for page in pages] == [["a", "b"], ["c", "d"], ["c", "d"], ["e"], []]
+        assert [found.name for found in await store.documents("token", after="c")] == ["d", "e"]
+
     async def test_documents_survive_a_crash(self, store: Store, reopen: Reopen) -> None:
         put = await store.put("token", "t", {"x": 1})
         assert await (await reopen(store)).get("token", "t") == put
