@@ -78,11 +78,40 @@ steps:
 """,
 }
 
+MORE_FLOWS = {
+    "settled": """\
+name: settled
+trigger:
+  feed: orders
+  gather: {debounce: {window: 20m, max_wait: 2h}}
+steps:
+  - id: count
+    action: transform
+    set: {text: "{{len .trigger.events}} orders"}
+""",
+    "joined": """\
+name: joined
+trigger:
+  feed: orders
+  gather:
+    join:
+      within: 6h
+      parts:
+        ordered: {by: event.shop, when: event.kind == "ordered" && event.shop == "north"}
+        paid: {by: event.shop, when: event.kind == "paid" && event.shop == "north"}
+steps:
+  - id: count
+    action: transform
+    set: {text: "{{len .trigger.events}} parts"}
+""",
+}
+"""Other ways to gather; only for who names them."""
+
 
 def write_configuration(directory: Path, *names: str) -> Path:
     """Write harken.yaml and these workflows, or all."""
     (directory / "workflows").mkdir(parents=True, exist_ok=True)
     (directory / "harken.yaml").write_text(MAIN, "utf-8")
     for name in names or FLOWS:
-        (directory / "workflows" / f"{name}.yaml").write_text(FLOWS[name], "utf-8")
+        (directory / "workflows" / f"{name}.yaml").write_text((FLOWS | MORE_FLOWS)[name], "utf-8")
     return directory

@@ -109,6 +109,25 @@ def gathering_keeps_the_last(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteStore, "commit", commit)
 
 
+def join_drops_a_part(patch: pytest.MonkeyPatch) -> None:
+    """The part that completes a join is not in its run."""
+
+    async def commit(self: SqliteStore, given: Commit) -> Committed | Stale:
+        answer = await whole(self, given)
+        if isinstance(answer, Committed):
+            for event, verdicts in zip(answer.event_ids, answer.verdicts, strict=True):
+                for verdict in verdicts:
+                    if verdict.outcome == "gathered":
+                        run = bytes.fromhex(verdict.run_id)
+                        self._database.tx.execute(DROP_THE_NEWEST, (run, event))
+        return answer
+
+    whole = SqliteStore.commit
+    patch.setattr(SqliteStore, "commit", commit)
+
+
+DROP_THE_NEWEST = """DELETE FROM run_events WHERE event=?2 AND run=(SELECT seq FROM runs WHERE id=?1)
+AND (SELECT count(*) FROM run_events AS other WHERE other.run=run_events.run) > 1"""
 KEEP_THE_LAST = "DELETE FROM run_events WHERE run=(SELECT seq FROM runs WHERE id=?) AND event<>?"
 
 BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -118,4 +137,6 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "> for >= at the border of a page": page_after_the_time,
     "memory pruned early": memory_pruned_early,
     "gathering keeps only the last": gathering_keeps_the_last,
+    "debounce keeps only the last": gathering_keeps_the_last,
+    "join drops a part": join_drops_a_part,
 }

@@ -23,7 +23,11 @@ from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import BUGS
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
-FLOWS_OF = {"acknowledged before commit": ["pack"]}
+FLOWS_OF = {
+    "acknowledged before commit": ["pack"],
+    "debounce keeps only the last": ["settled"],
+    "join drops a part": ["joined"],
+}
 POLLERS = """\
 pollers:
   enabled: true

@@ -15,7 +15,7 @@ import msgspec
 
 from harken.config.loaded import Loaded
 from harken.errors import HarkenError
-from harken.feed import Trigger
+from harken.feed import Join, Trigger
 from harken.language.cel import Condition, bind, compile_condition, needs_of
 from harken.language.cel.ast import Node, literal_text, loop_variable, static_path
 
@@ -61,8 +61,8 @@ def shape_of(triggers: Sequence[Trigger], loaded: Loaded) -> Shape:
     for trigger in triggers:
         for path in _templates(trigger, loaded):
             fields.setdefault(path, [])
-        if trigger.condition:
-            condition = compile_condition(trigger.condition)
+        for source in _conditions(trigger):
+            condition = compile_condition(source)
             conditions.append(condition)
             for path, values in _reads(condition):
                 fields.setdefault(path, []).extend(values)
@@ -71,6 +71,12 @@ def shape_of(triggers: Sequence[Trigger], loaded: Loaded) -> Shape:
     leaves = {path: values for path, values in known.items() if not any(_is_inside(other, path) for other in known)}
     routes = tuple(sorted({route for trigger in triggers for route in trigger.routes}))
     return Shape(fields=leaves, conditions=tuple(conditions), routes=routes)
+
+
+def _conditions(trigger: Trigger) -> Iterator[str]:
+    """What events are compared with: the trigger's condition, and which of them are parts of its join."""
+    parts = trigger.gather.parts if isinstance(trigger.gather, Join) else ()
+    yield from (source for source in (trigger.condition, *(part.when for part in parts)) if source)
 
 
 def _is_inside(path: Path, outer: Path) -> bool:
