@@ -63,6 +63,19 @@ async def test_a_feed_with_a_doorbell_shows_how_many_changes_it_missed(office: O
     assert (shown["announced"], shown["unannounced"]) == (97, 3)
 
 
+async def test_large_values_of_a_run_are_left_away_if_asked_for_and_listed_with_their_sizes(office: Office) -> None:
+    steps = [
+        StepRecord(path=name, action="transform", status="ok", output=name * size)
+        for name, size in (("a", 9), ("b", 99))
+    ]
+    run = await dead_run(office, journal=tuple(steps))
+    whole, short = await office.ask("runs.show", id=run), await office.ask("runs.show", id=run, cut=50)
+    assert "cut" not in whole
+    assert short["cut"] == [{"place": "steps.1.output", "bytes": 101}]
+    assert [step["output"] for step in whole["steps"]] == ["a" * 9, "b" * 99]
+    assert [step["output"] for step in short["steps"]] == ["a" * 9, None]
+
+
 async def test_every_answer_is_made_of_the_types_of_json(office: Office) -> None:
     await office.shows(office.incident("INC-1"))
     reads: list[tuple[str, dict[str, Any]]] = [

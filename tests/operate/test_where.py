@@ -14,6 +14,8 @@ from harken.store import Settlement
 from tests.operate.operator_world import Office, trigger
 from tests.operate.test_backtest import item, office_with
 
+PICKY: dict[str, Any] = {"key": "I7", "trigger": "oncall", "since": "2099-01-01T00:00:00Z", "before": 9}
+
 
 async def fill(office: Office, number: int = 30) -> None:
     for at in range(number):
@@ -43,6 +45,23 @@ async def test_pages_show_every_row_once_however_small(tmp_path: Path) -> None:
         await fill(office)
         for limit in (1, 3, 7, 50):
             assert await keys(office, "data.size % 2 == 0", limit=limit) == [f"I{at}" for at in range(28, -1, -2)]
+
+
+async def test_who_follows_events_gets_those_after_an_id_oldest_first_with_and_without_a_filter(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger()) as office:
+        await fill(office)
+        fifth = (await office.ask("events.list", where='key == "I5"'))["items"][0]["id"]
+        assert await keys(office, "data.size % 10 == 0", after=fifth, limit=2) == ["I10", "I20"]
+        assert await keys(office, "data.nothing == 1", after=fifth) == [], "what comes may be of another kind"
+        page = await office.ask("events.list", after=fifth, limit=4)
+        assert [row["key"] for row in page["items"]] == ["I6", "I7", "I8", "I9"]
+        page = await office.ask("events.list", after=fifth, limit=500, cursor=page["next"])
+        assert ([row["key"] for row in page["items"]], page["next"]) == ([f"I{at}" for at in range(10, 30)], None)
+        older = await office.ask("events.list", before=fifth, limit=2)
+        assert [row["key"] for row in older["items"]] == ["I4", "I3"]
+        assert await keys(office, "data.size < 2", before=fifth) == ["I1", "I0"]
+        picky = [await office.ask("events.list", after=fifth, **{name: value}) for name, value in PICKY.items()]
+        assert [len(one["items"]) for one in picky] == [1, 24, 0, 2]
 
 
 async def test_runs_dead_letters_and_triggers_are_filtered_too(tmp_path: Path) -> None:

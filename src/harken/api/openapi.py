@@ -96,7 +96,12 @@ _FILTERS = {
     "triggers": 'status == "healthy"',
 }
 
+_COUNT = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+
 NARROWED: Mapping[str, Schema] = {
+    "events.list.after": _COUNT,
+    "events.list.before": _COUNT,
+    "runs.show.cut": _COUNT,
     "events.list.include": {"type": "array", "items": {"enum": ["data"]}},
     "events.forget.subject": {"type": "string", "pattern": r"^\s*[^\s\u0000][^\u0000]+[^\s\u0000]\s*$"},
     "events.replay_range.trigger": {"type": "string", "pattern": r"^[^\u0000]*[^\s,\u0000][^\u0000]*$"},
@@ -299,7 +304,7 @@ def _schema(route: Route, name: str) -> Schema:
 
 def _in_path(param: Param) -> Schema:
     if param == "count":
-        return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+        return _COUNT
     return {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
 
 

@@ -148,6 +148,7 @@ _TABLE = (
     _list(
         "events.list", "/api/events",
         feed="text", trigger="text", key="text", since="since", include="texts", where="filter",
+        after="count", before="count",
     ),
     _post(
         "events.replay_range", "/api/events/replay",
@@ -169,7 +170,7 @@ _TABLE = (
     _get("bulk.show", "/api/bulk/{id}", id="text"),
     _post("bulk.execute", "/api/bulk/{id}/execute", id="text"),
     _post("bulk.undo", "/api/bulk/{id}/undo", id="text"),
-    _get("runs.show", "/api/runs/{id}", id="text"),
+    _get("runs.show", "/api/runs/{id}", id="text", cut="count"),
     _post(
         "runs.rerun", "/api/runs/{id}/rerun",
         id="text", input="object", latest="flag", from_step="text", step_input="object",

@@ -14,6 +14,7 @@ __all__ = [
     "AuditEntry",
     "BankedEvent",
     "Check",
+    "CutValue",
     "DeadLetter",
     "Deleted",
     "Doctor",
@@ -38,6 +39,7 @@ __all__ = [
     "Seek",
     "Service",
     "ServiceDetail",
+    "ShownRun",
     "Span",
     "Star",
     "StartedRun",
@@ -108,7 +110,10 @@ class Verdict(TypedDict):
 
 
 class Event(TypedDict, total=False):
-    """`data` is there in `events.show`, and in lists that were asked to include it; `starred` in `events.show`."""
+    """`data` is there in `events.show`, and in lists that were asked to include it.
+
+    `starred` and `previous` (the event of the same subject before) are in `events.show` only.
+    """
 
     id: int
     feed: str
@@ -125,6 +130,7 @@ class Event(TypedDict, total=False):
     repeats: int
     last_repeat_at: Time | None
     starred: bool
+    previous: int | None
 
 
 class BankedEvent(Event, total=False):
@@ -205,6 +211,19 @@ class RunDetail(Run):
     replay: bool
     replay_of: str
     steps: list[Step]
+
+
+class CutValue(TypedDict):
+    """`place`: such as `output` or `steps.2.output`."""
+
+    place: str
+    bytes: int
+
+
+class ShownRun(RunDetail, total=False):
+    """`cut`: what was left away, if the caller asked for that."""
+
+    cut: list[CutValue]
 
 
 class Rerun(RunDetail):
@@ -554,7 +573,7 @@ ANSWERS: Mapping[str, Any] = {
     "events.replay": Replayed,
     "events.forget": Forgotten,
     "runs.list": Run,
-    "runs.show": RunDetail,
+    "runs.show": ShownRun,
     "runs.retry": Run,
     "runs.rerun": Rerun,
     "runs.cancel": Run,

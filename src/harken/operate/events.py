@@ -63,6 +63,9 @@ HEARTBEAT_SECONDS = 15.0
 
 TAIL_SLICE = 200
 
+PREVIOUS = 20
+"""Among so many of the newest events of a subject the one before is looked for."""
+
 TYPE_PAGES = 10
 """So many pages of the newest events are looked through for their types."""
 
@@ -76,39 +79,66 @@ async def list_events(
     since: str = "",
     include: Sequence[str] = ("data",),
     where: str = "",
+    after: int | None = None,
+    before: int | None = None,
     cursor: str = "",
     limit: int = 50,
 ) -> Plain:
-    """Recorded events, newest first; their data only if `include` has `data`. `where` is a filter in CEL."""
+    """Recorded events, newest first; their data only if `include` has `data`. `where` is a filter in CEL.
+
+    `before` is an id: only older ones. With `after` the events that came after that id, oldest first, so that who
+    follows them misses none.
+    """
     if where:
-        given = {"feed": feed, "trigger": trigger, "key": key, "since": since}
+        given = {"feed": feed, "trigger": trigger, "key": key, "since": since, "after": after, "before": before}
+        found_by = ("feed", "key") if after is None else ()
         read, known, see = partial(list_events, context), Where(where, EVENT_FIELDS), visible(context, "verdicts")
-        page = await filter_page(read, known, given, ("feed", "key"), see, cursor, bounded(limit))
-        for row in () if include else page["items"]:
+        size, follows = bounded(limit), after is not None
+        filtered = await filter_page(read, known, given, found_by, see, cursor, size, follows=follows)
+        for row in () if include else filtered["items"]:
             del row["data"]
-        return page
+        return filtered
     for name in include:
         if name != "data":
             raise Malformed(f"nothing called {name} can be included", fix="Include data, or nothing")
-    found = await context.store.events(
-        feed=context.feed_id(feed),
-        trigger=trigger,
-        key=key,
-        since=moment_of(since, context.clock.now()),
-        before=id_after(cursor),
-        limit=bounded(limit),
-    )
+    if min(after or 0, before or 0) < 0:
+        raise Malformed("after and before are ids of events", fix="Send the id of an event, or 0")
+    begin, feed = moment_of(since, context.clock.now()), context.feed_id(feed)
     names = await context.names()
-    rows = [event_row(event, names, context.feed_label(event.feed)) for event in found.items]
+    if after is None:
+        last = id_after(cursor) or before
+        page = await context.store.events(
+            feed=feed, trigger=trigger, key=key, since=begin, before=last, limit=bounded(limit)
+        )
+        found, following = page.items, page.next
+    else:
+        came = await context.store.events_after(id_after(cursor) or after, bounded(limit))
+        following = came[-1].id if len(came) == bounded(limit) else None
+        found = [
+            event
+            for event in came
+            if feed in ("", event.feed) and key in ("", event.key)
+            if (begin is None or event.recorded_at >= begin) and (before is None or event.id < before)
+            if not trigger or any(names.get(verdict.trigger, verdict.trigger) == trigger for verdict in event.verdicts)
+        ]
+    rows = [event_row(event, names, context.feed_label(event.feed)) for event in found]
     for row in () if include else rows:
         del row["data"]
-    return {"items": rows, "next": to_cursor(found.next)}
+    return {"items": rows, "next": to_cursor(following)}
 
 
 async def show(context: Context, *, id: int) -> Plain:
+    """One event. `previous` is the id of the event before it of the same subject, if it is not long ago."""
     event = await _event(context, id)
     row = event_row(event, await context.names(), context.feed_label(event.feed))
-    return row | {"starred": await is_starred(context, id)}
+    return row | {"starred": await is_starred(context, id), "previous": await _previous(context, event)}
+
+
+async def _previous(context: Context, event: Recorded) -> int | None:
+    if not event.subject:
+        return None
+    about = await context.store.events_about(event.feed, event.subject, limit=PREVIOUS)
+    return next((one.id for one in about if one.id < event.id and one.subject == event.subject), None)
 
 
 async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:

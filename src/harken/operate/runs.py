@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import get_args
 
-from harken.errors import Misconfigured, NotFound, Refused
+import msgspec
+
+from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.events import HEARTBEAT_SECONDS, moment_of
 from harken.operate.ownership import visible
@@ -116,9 +118,28 @@ async def _newest_and_open(context: Context, known: Mapping[str, tuple[object, .
     return [*(run for run in found if run is not None), *reversed(page.items)]
 
 
-async def show(context: Context, *, id: str) -> Plain:
-    """One run with its steps. A unique beginning of the id is enough."""
-    return run_detail(await context.run(id))
+async def show(context: Context, *, id: str, cut: int = 0) -> Plain:
+    """One run with its steps. A unique beginning of the id is enough.
+
+    Inputs and outputs of more than `cut` bytes are left away; the answer's `cut` has their places and sizes.
+    """
+    if cut < 0:
+        raise Malformed("cut is a number of bytes", fix="Leave it away for everything")
+    detail = run_detail(await context.run(id))
+    return detail | {"cut": _cut_large(detail, cut)} if cut else detail
+
+
+def _cut_large(detail: Plain, most: int) -> list[Plain]:
+    """Take the large inputs and outputs of a run and of its steps away, and tell which they were."""
+    found: list[Plain] = []
+    parts = [("", detail), *((f"steps.{at}.", step) for at, step in enumerate(detail["steps"]))]
+    for prefix, part in parts:
+        for name in ("input", "output"):
+            size = len(msgspec.json.encode(part[name]))
+            if size > most:
+                part[name] = None
+                found.append({"place": f"{prefix}{name}", "bytes": size})
+    return found
 
 
 async def retry(context: Context, *, id: str, latest: bool = False) -> Plain:

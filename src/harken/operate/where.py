@@ -109,11 +109,14 @@ async def filter_page(
     see: Callable[[Plain], Plain | None],
     cursor: str,
     limit: int,
+    *,
+    follows: bool = False,
 ) -> Plain:
     """A page of the rows that the filter accepts: `read` gives pages of all of them, `see` what the caller may see.
 
     `pushed` are the parameters of `read` that mean the same as a field. The page may have fewer rows than `limit`, and
-    go on all the same; `looked_at` says how many rows were looked at for it.
+    go on all the same; `looked_at` says how many rows were looked at for it. A filter that fails on every row is an
+    error, unless the caller `follows` what comes: that may be a single row of another kind.
     """
     params = dict(given)
     for name in pushed:
@@ -134,6 +137,6 @@ async def filter_page(
         full = limit - len(items) < min(SMALLEST_READ, limit)
         if following is None or full or read_rows >= MOST_LOOKED_AT:
             break
-    if not items and where.failed and where.failed == looked_at:
+    if not items and where.failed and where.failed == looked_at and not follows:
         raise Malformed(f"the filter fails on each of {looked_at} rows: {where.reason}")
     return {"items": items, "next": following, "looked_at": looked_at, "failed": where.failed}
