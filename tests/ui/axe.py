@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, Literal
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.downloads import node_programs
 
-__all__ = ["findings"]
+__all__ = ["check", "findings"]
+
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+WIDTHS = (1280, 390)
 
 
 async def findings(page: Page) -> list[str]:
@@ -22,3 +27,15 @@ async def findings(page: Page) -> list[str]:
         for one in found["violations"]
         for node in one["nodes"]
     ]
+
+
+async def check(page: Page, views: Mapping[str, str]) -> None:
+    """Each address, as soon as it has what the selector names, has no finding in both themes and at both widths."""
+    for address, ready in views.items():
+        await page.goto(address)
+        for theme, width in product(THEMES, WIDTHS):
+            await page.set_viewport_size({"width": width, "height": 844})
+            await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            await expect(page.locator(ready).first).to_be_visible()
+            assert await findings(page) == [], (address, theme, width)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, (address, width)

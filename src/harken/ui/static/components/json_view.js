@@ -40,7 +40,11 @@ function Branch({ name, value, path, open, onLeaf }) {
   const keys = isList ? null : Object.keys(value);
   const size = isList ? value.length : keys.length;
   const parts = Array.from({ length: Math.min(shown, size) }, (_, at) => (isList ? at : keys[at]));
-  if (size === 0) return html`<div class="json-row"><${Name} name=${name} /><span class="dim">${isList ? "[ ]" : "{ }"}</span></div>`;
+  if (size === 0) {
+    const nothing = html`<span class="dim">${isList ? "[ ]" : "{ }"}</span>`;
+    return html`<div class="json-row"><${Name} name=${name} />
+      ${onLeaf ? html`<button class="json-leaf" title=${pathText(path)} onClick=${() => onLeaf(path, value)}>${nothing}</button>` : nothing}</div>`;
+  }
   return html`<div class="json-branch">
     <button class="json-fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
       <${Name} name=${name} /><span class="dim">${count(size, isList ? "item" : "field")}</span>

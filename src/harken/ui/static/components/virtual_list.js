@@ -7,10 +7,11 @@ const MORE = 8; // rows drawn above and below, so that fast scrolling shows no g
 
 /**
  * `rows`: all of them; `row`: (row) => content of one line; `height`: of a row in pixels; `keyOf`: (row) => its key.
- * `selected` is a key, kept by the page in the address; `onSelect(key)`, `onOpen(row)`. `onEnd` is called near the end.
+ * `selected` is a key, kept by the page in the address; `onSelect(key)`, `onOpen(row)`. `onEnd` is called near the end,
+ * `onTop(isThere)` when the top is reached or left.
  * `name` tells lists of a page apart, whose scroll positions are kept with the history.
  */
-export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list", selected, onSelect, onOpen, onEnd }) {
+export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list", selected, onSelect, onOpen, onEnd, onTop }) {
   const frame = useRef(null);
   const [view, setView] = useState({ top: recall(`list.${name}`) ?? 0, size: 600 });
   useLayoutEffect(() => {
@@ -19,6 +20,8 @@ export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list
     watch.observe(frame.current);
     return () => watch.disconnect();
   }, []);
+  const atTop = view.top === 0;
+  useEffect(() => onTop?.(atTop), [atTop]);
   const saving = useRef(0);
   const onScroll = () => {
     const top = frame.current.scrollTop;

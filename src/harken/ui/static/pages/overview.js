@@ -15,6 +15,7 @@ import { useInterval, useResource } from "../resource.js";
 import { may } from "../session.js";
 import { onStream } from "../stream.js";
 import { span } from "../time.js";
+import { outcomeOf, titleOf, wayOf } from "./event_words.js";
 
 const REFRESH_MS = 5000;
 const NEWEST = 8;
@@ -225,16 +226,10 @@ function LatestEvents() {
 }
 
 function EventLine({ row }) {
-  const fired = row.verdicts.some((verdict) => verdict.run_id);
-  const outcome = fired ? "fired" : row.verdicts[0]?.outcome ?? "stored";
   return html`<li><${Clock} at=${row.recorded_at} />
-    <${Link} to="/events/${row.id}" class="title">${line([row.subject, row.title].filter(Boolean).join(" · ") || row.key)}<//>
-    <${Pill} status=${outcome} />
-    <span class="why">${row.feed} → ${line(row.verdicts.map(verdictWords).join("; ") || "no trigger listens")}</span></li>`;
-}
-
-function verdictWords({ trigger, outcome, reason, run_id: run }) {
-  return run ? `${trigger} ran` : `${trigger} ${words(outcome)}${reason ? `, as ${reason}` : ""}`;
+    <${Link} to="/events/${row.id}" class="title">${titleOf(row)}<//>
+    <${Pill} status=${outcomeOf(row)} />
+    <span class="why">${wayOf(row)}</span></li>`;
 }
 
 function LatestRuns() {

@@ -1,0 +1,161 @@
+"""Runs: the list with its filters, and one run with its steps, values and events, and what may be done about it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from playwright.async_api import Page, expect
+
+from tests.ui import axe
+from tests.ui.harken_process import HarkenProcess
+
+LARGE = """
+name: large
+trigger:
+  webhook: {id: large, scheme: none, allow_unsigned: true, id_field: id, max_bytes: 20000000}
+steps:
+  - id: copy
+    action: transform
+    set: {text: "{{.trigger.event.text}}"}
+"""
+GUARDED = """
+name: guarded
+trigger:
+  webhook: {id: guarded, scheme: none, allow_unsigned: true, id_field: id}
+steps:
+  - id: first
+    action: transform
+    set: {text: "hello {{.trigger.event.title}}"}
+  - id: ask
+    action: approve
+    prompt: "May {{.trigger.event.title}} go out?"
+"""
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e\u0007"
+
+
+async def newest_run(harken: HarkenProcess, workflow: str, status: str = "") -> str:
+    """The id of the newest run of the workflow, as soon as it has that status."""
+    while True:
+        found = await harken.call("GET", f"/api/runs?workflow={workflow}&limit=1")
+        if found["items"] and status in ("", found["items"][0]["status"]):
+            return str(found["items"][0]["id"])
+
+
+async def test_runs_appear_as_they_happen_and_filters_stand_in_the_address(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/runs")
+    await expect(page.get_by_text("No runs yet.")).to_be_visible()
+    await harken.send("deploys", id="d-1", service="checkout", title="first deploy")
+    await harken.send("broken", id="b-1", title="not a number")
+    rows = page.get_by_role("option").filter(has=page.locator(".row-main"))
+    await expect(rows).to_have_count(2)
+    await expect(page.get_by_role("listbox", name="Runs").get_by_text("dead")).to_be_visible()
+    await page.get_by_label("Status").select_option("dead")
+    await expect(page).to_have_url("/runs?status=dead")
+    await expect(rows).to_have_count(1)
+    await page.get_by_label("Status").select_option("held")
+    await expect(page.get_by_text("No runs fit the filter.")).to_be_visible()
+    await page.go_back()
+    await expect(rows).to_have_count(1)
+    await page.get_by_role("button", name="Retry these…").click()
+    plan = page.get_by_role("dialog", name="Plan")
+    await expect(plan.get_by_text("exactly 1 run")).to_be_visible()
+    await plan.get_by_role("button", name="Retry 1 run").click()
+    await expect(plan.get_by_text("1 run retried.")).to_be_visible()
+
+
+async def test_a_filter_is_typed_in_cel_and_an_unknown_field_is_an_error_in_words(
+    shared_page: Page, shared_harken: HarkenProcess
+) -> None:
+    page = shared_page
+    await shared_harken.send("deploys", id="filter-1", service="checkout")
+    await newest_run(shared_harken, "deploys", "done")
+    await page.goto("/runs")
+    rows = page.locator(".virtual-row")
+    await expect(rows.first).to_be_visible()
+    await page.keyboard.press("/")
+    await page.keyboard.type('stats == "done"')
+    await expect(page.get_by_text("there is no field stats here. Did you mean")).to_be_visible()
+    await expect(rows.first).to_be_visible()
+    await page.get_by_label("Filter, in CEL").fill('"filter-1" in event_keys')
+    await expect(page).to_have_url(re.compile("filter-1"))
+    await expect(rows).to_have_count(1)
+    await page.reload()
+    await expect(page.get_by_label("Filter, in CEL")).to_have_value('"filter-1" in event_keys')
+    await expect(rows).to_have_count(1)
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="deploys", level=1)).to_be_visible()
+
+
+async def test_a_run_tells_what_its_steps_did_and_is_rerun_from_one_with_other_input(
+    page: Page, harken: HarkenProcess
+) -> None:
+    harken.write({"workflows/guarded.yaml": GUARDED})
+    await harken.call("POST", "/api/reload", {})
+    await harken.send("guarded", id="g-1", title=HOSTILE)
+    run = await newest_run(harken, "guarded", "waiting")
+    await page.goto(f"/runs/{run}")
+    await expect(page.get_by_text("It waits for approval.")).to_be_visible()
+    await page.keyboard.press("j")
+    await expect(page).to_have_url(f"/runs/{run}?step=first")
+    await expect(page.get_by_text("hello <img src=x onerror=alert(1)>").first).to_be_visible()
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator(".page-head .pill")).to_have_text("done")
+    await page.get_by_role("tab", name="Events").click()
+    await expect(page.get_by_text("webhook.received")).to_be_visible()
+    await page.get_by_role("tab", name="Compare").click()
+    await expect(page.get_by_text("No other run of guarded went well yet.")).to_be_visible()
+    await page.goto(f"/runs/{run}?step=first")
+    await page.get_by_role("button", name="Rerun from here…").click()
+    dialog = page.get_by_role("dialog", name="Rerun from first")
+    given = dialog.get_by_label("Parameters of first")
+    await given.fill("{")
+    await dialog.get_by_role("button", name="Start the new run").click()
+    await expect(dialog.get_by_text("This is not JSON")).to_be_visible()
+    await given.fill(json.dumps({"set": {"text": "edited"}}))
+    await dialog.get_by_role("button", name="Start the new run").click()
+    await expect(page.get_by_text("again for")).to_be_visible()
+    assert run not in page.url
+    await page.locator(".step").first.click()
+    await expect(page.get_by_text('"edited"').first).to_be_visible()
+    await page.get_by_role("button", name="Cancel", exact=True).click()
+    await page.get_by_role("button", name="Cancel the run").click()
+    await expect(page.locator(".page-head .pill")).to_have_text("cancelled")
+    await page.get_by_role("tab", name="Compare").click()
+    await expect(page.get_by_text("Compared with")).to_be_visible()
+    await expect(page.get_by_role("cell", name='"edited"').first).to_be_visible()
+
+
+async def test_a_run_with_10_MB_opens_without_them_and_loads_them_on_demand(page: Page, harken: HarkenProcess) -> None:
+    harken.write({"workflows/large.yaml": LARGE})
+    await harken.call("POST", "/api/reload", {})
+    await harken.send("large", id="l-1", text="x" * 10_000_000)
+    run = await newest_run(harken, "large", "done")
+    sizes: list[int] = []
+    page.on("response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0))))
+    await page.goto(f"/runs/{run}?step=copy")
+    load = page.get_by_role("button", name="Load it")
+    await expect(load).to_be_visible()
+    await expect(page.get_by_text("It has 10 MB.")).to_be_visible()
+    assert max(sizes) < 200_000
+    await load.click()
+    await expect(page.get_by_role("button", name=re.compile("Show all 10 MB"))).to_be_visible()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+async def test_both_pages_are_accessible_in_both_themes_and_at_both_widths(
+    shared_page: Page, shared_harken: HarkenProcess
+) -> None:
+    page = shared_page
+    await shared_harken.send("deploys", id="axe-1", service="checkout")
+    await shared_harken.send("broken", id="axe-2", title=HOSTILE)
+    run = await newest_run(shared_harken, "broken", "dead")
+    await axe.check(
+        page,
+        {
+            f"/runs?selected={run}": ".virtual-row[aria-selected=true]",
+            f"/runs/{run}?step=number": ".step-detail",
+            f"/runs/{run}?rerun=start": ".rerun .primary",
+        },
+    )
