@@ -48,13 +48,21 @@ class Harken:
 
     def __init__(self, directory: Path, nursery: Nursery, url: str, session: aiohttp.ClientSession) -> None:
         self.directory, self._nursery, self._url, self._session = directory, nursery, url, session
+        self._pid = 0
 
     async def start(self) -> None:
-        await self._nursery.start()
+        self._pid = await self._nursery.start()
         await answers(f"{self._url}/health", START_SECONDS)
 
     async def died(self) -> int:
-        return await self._nursery.reap()
+        self._pid, code = 0, await self._nursery.reap()
+        return code
+
+    async def stop(self) -> None:
+        """Leave nothing behind, also after a failure."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            await self.died()
 
     async def get(self, path: str) -> Any:
         async with self._session.get(f"{self._url}/api/{path}") as reply:
@@ -95,7 +103,11 @@ async def killed_again_and_again(directory: Path) -> AsyncIterator[Harken]:
         Nursery.at(directory, port, program=FORKER, path=ROOT) as nursery,
         aiohttp.ClientSession(timeout=timeout, connector=limit) as session,
     ):
-        yield Harken(directory, nursery, f"http://127.0.0.1:{port}", session)
+        harken = Harken(directory, nursery, f"http://127.0.0.1:{port}", session)
+        try:
+            yield harken
+        finally:
+            await harken.stop()
 
 
 Request = tuple[str, Any]
