@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harken.cli.root import run
 from harken.simulation.anonymous import Anonymiser
@@ -15,6 +19,7 @@ from harken.simulation.case_runner import run_cases
 from tests.simulation.configuration import write_configuration
 from tests.simulation.recording import record
 
+SOAK = os.environ.get("HARKEN_SOAK") == "1"
 SECRET = "s3cr3t-of-the-installation-42"
 INCIDENT: dict[str, Any] = {
     "id": "P1",
@@ -152,3 +157,25 @@ def test_the_same_value_has_the_same_stand_in_everywhere():
         "kind": "disk_full",
     }
     assert anonymiser.data({"note": f"{SECRET} is it"}, keep=[("note",)]) == {"note": "*** is it"}
+
+
+PLACES = st.sampled_from(("token", "password", "api_key", "authorization", "body", "note", "url", "text"))
+VALUES = st.recursive(
+    st.sampled_from((SECRET, f"Bearer {SECRET}", f"https://x.example/?token={SECRET}", f"see {SECRET}, please")),
+    lambda inner: st.lists(inner, min_size=1, max_size=2) | st.dictionaries(PLACES, inner, min_size=1, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=100 if SOAK else 15, deadline=None, derandomize=not SOAK)
+@given(found=st.dictionaries(PLACES, VALUES, min_size=1, max_size=4), of_key=st.booleans())
+def test_no_case_has_a_secret_wherever_it_stood(found: dict[str, Any], of_key: bool) -> None:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEPLOY_SECRET", SECRET)
+        site = write_configuration(Path(directory))
+        incident = {"id": "P1", "urgency": "high", "status": "triggered", "details": found}
+        incident |= {SECRET: "in a key"} if of_key else {}
+        (event,) = recorded(site, incident)
+        assert run(["--config", str(site), "test", "add", str(event), "--json"]) == 0
+        [file] = (site / "tests").glob("*.yaml")
+        assert SECRET not in file.read_text("utf-8")
