@@ -20,7 +20,7 @@ from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.store import scratch_store
-from harken.app.trigger_rows import TriggerRows
+from harken.app.trigger_rows import TriggerRows, without_collection
 from harken.clock import Clock, from_unix
 from harken.config.loaded import Account, Loaded
 from harken.config.reload_plan import carry_over, inherit_cursors, plan
@@ -57,6 +57,8 @@ log = structlog.get_logger("harken.app")
 
 
 REFRESH_PAUSE = 5.0
+MANY_ROWS = 1_000
+"""From so many rows on, what a start makes of them is excluded from garbage collection at once."""
 
 
 class Controller:
@@ -91,13 +93,14 @@ class Controller:
         """Apply the configuration for the first time in this process; `wait` repeats a call until the store answers."""
         wait = wait or _call_once
         loaded = await wait(lambda: self.rows.load(self._files))
-        if loaded is not self._files:
-            self._use(loaded)
         before = await wait(lambda: last_applied(self._store, loaded))
         current = await wait(self._store.generation)
-        feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
-        definitions = msgspec.structs.replace(loaded.definitions(starting=True), feeds=feeds)
-        await wait(lambda: self._intake.start(definitions))
+        with without_collection(keep=len(loaded.rows) >= MANY_ROWS):
+            if loaded is not self._files:
+                self._use(loaded)
+            feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
+            definitions = msgspec.structs.replace(loaded.definitions(starting=True), feeds=feeds)
+            await wait(lambda: self._intake.start(definitions))
         await wait(lambda: save_applied(self._store, self._files))
         if current.name not in ("", self._files.generation):
             await wait(lambda: self._audit(changed_at_start(before, self._files)))

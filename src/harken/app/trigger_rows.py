@@ -26,7 +26,7 @@ from harken.operate.configuration import row_compiler
 from harken.store import Definitions, Document, DocumentChange, Store
 from harken.store.documents import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_ROW
 
-__all__ = ["ChangedRows", "TriggerRows"]
+__all__ = ["ChangedRows", "TriggerRows", "without_collection"]
 
 log = structlog.get_logger("harken.app")
 
@@ -79,7 +79,7 @@ class TriggerRows:
         if document is None:
             self._rows, self._compiler, self._revision = None, None, 0
             return files
-        with _without_collection():
+        with without_collection():
             documents = await self._all(TRIGGER_ROW)
             forms = await self._all(TRIGGER_FORM)
             found = await asyncio.to_thread(_compile_all, files, documents, forms)
@@ -124,13 +124,17 @@ class TriggerRows:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: nearly everything that is made stays, and is looked at each time."""
+def without_collection(*, keep: bool = False) -> Iterator[None]:
+    """Collect no garbage meanwhile: nearly everything that is made stays, and would be looked at each time.
+
+    With `keep` it is not looked at later either."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if keep:
+            gc.freeze()
         if enabled:
             gc.enable()
 
