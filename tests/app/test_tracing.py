@@ -251,3 +251,34 @@ def test_a_failure_is_told_by_its_name_alone() -> None:
         raise ValueError("s3cret")
     [request] = request_of(told, "x")["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert request["status"] == {"code": 2, "message": "ValueError"}
+
+
+async def test_the_next_system_goes_on_in_the_trace_that_came_in(tmp_path: Path) -> None:
+    taken: list[Mapping[str, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        taken.append(dict(request.headers))
+        return web.json_response({})
+
+    async with collecting() as collector:
+        server = web.AppRunner(web.Application())
+        server.app.router.add_post("/next", take)
+        await server.setup()
+        await web.TCPSite(server, "127.0.0.1", 0).start()
+        write(tmp_path, collector.url)
+        step = (
+            f"  - {{id: tell, action: http, method: POST, url: 'http://127.0.0.1:{server.addresses[0][1]}/next',\n"
+            "     allow_private_networks: true, headers: {traceparent: '{{.trigger.event.traceparent}}'}}\n"
+        )
+        flow = tmp_path / "workflows" / "hooks.yaml"
+        flow.write_text(flow.read_text() + step)
+        async with App.start(tmp_path, port=0) as app:
+            assert await post(app, "a", traceparent=str(SENDER)) == 202
+            await runs_done(app, 1)
+        await server.cleanup()
+    [headers] = taken
+    sent = SpanContext.parse(next(value for name, value in headers.items() if name.lower() == "traceparent"))
+    assert sent is not None
+    assert (sent.trace_id, sent.span_id) == (SENDER.trace_id, collector.named("commit")[0]["spanId"])
+    [told] = collector.named("step tell")
+    assert collector.path_to_root(told)[1:] == ["run hooks", "commit", "POST /webhooks/generic/hooks"]
