@@ -1,0 +1,104 @@
+// All triggers of every kind: how they are, when they last fired, and what they wait for.
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { at, get, post } from "../api.js";
+import { Action } from "../components/action.js";
+import { Pill } from "../components/pill.js";
+import { Empty, Failed, FilteredOut, Loading } from "../components/states.js";
+import { Ago } from "../components/time_text.js";
+import { VirtualList } from "../components/virtual_list.js";
+import { count, line, number, words } from "../format.js";
+import { useInterval } from "../resource.js";
+import { navigate, query, setQuery } from "../router.js";
+
+const PAGE = 200;
+const REFRESH_MS = 10_000;
+const ROW = 60;
+const STATUSES = ["healthy", "degraded", "paused", "stale", "error", "refused", "disabled"];
+
+export default function Triggers() {
+  const filter = { q: query.value.q ?? "", status: query.value.status ?? "", where: query.value.where ?? "" };
+  const list = usePages(filter);
+  return html`<div class="page-head"><h1>Triggers</h1></div>
+    <div class="stack"><${Filter} filter=${filter} error=${list.error} /><${List} list=${list} filter=${filter} /></div>`;
+}
+
+/** The pages of the list, one after the other as they are needed; the pages that are there are read again in a while. */
+function usePages({ q, status, where }) {
+  const [state, setState] = useState({ rows: null, next: null, error: null });
+  const asking = useRef(0);
+  const condition = [where && `(${where})`, status && `status == ${JSON.stringify(status)}`, q && `name.contains(${JSON.stringify(q)})`].filter(Boolean).join(" && ");
+  const load = async (cursor, limit) => {
+    const mine = (asking.current += 1);
+    try {
+      const page = await get("/api/triggers", { where: condition, cursor, limit });
+      if (mine === asking.current) setState((before) => ({ rows: cursor ? [...before.rows, ...page.items] : page.items, next: page.next, error: null }));
+    } catch (error) {
+      if (mine === asking.current) setState((before) => ({ ...before, error }));
+    }
+  };
+  useEffect(() => {
+    const wait = setTimeout(() => load("", PAGE), state.rows ? 150 : 0);
+    return () => clearTimeout(wait);
+  }, [condition]);
+  useInterval(() => (state.rows?.length ?? 0) <= 500 && load("", Math.max(PAGE, state.rows?.length ?? 0)), REFRESH_MS);
+  return { ...state, more: () => state.next && load(state.next, 500), reload: () => load("", PAGE) };
+}
+
+/** Whether the condition that was typed is what the server refused. */
+const isWrong = (filter, error) => filter.where && error?.status >= 400 && error.status < 500;
+
+function Filter({ filter, error }) {
+  const wrong = isWrong(filter, error);
+  return html`<section class="card" aria-label="Filter"><div class="form-row">
+      <label>Name<input data-search type="search" value=${filter.q} onInput=${(event) => setQuery({ q: event.target.value })} /></label>
+      <label>Status<select value=${filter.status} onChange=${(event) => setQuery({ status: event.target.value }, { push: true })}>
+        <option value="">any</option>${STATUSES.map((status) => html`<option key=${status} value=${status}>${status}</option>`)}</select></label>
+      <label>Condition (CEL)<input spellcheck="false" placeholder='fired > 10 && type == "poll"' value=${filter.where} aria-invalid=${wrong ? "true" : undefined}
+        onInput=${(event) => setQuery({ where: event.target.value })} /></label>
+    </div>
+    ${wrong && html`<p class="wrong" role="alert">${error.message} <span class="dim">${error.fix}</span></p>`}</section>`;
+}
+
+function List({ list, filter }) {
+  const { rows, error } = list;
+  if (isWrong(filter, error)) return null;
+  if (!rows) return error ? html`<${Failed} error=${error} retry=${list.reload} />` : html`<${Loading} what="triggers" />`;
+  if (!rows.length) {
+    if (filter.q || filter.status || filter.where) return html`<${FilteredOut} what="triggers" clear=${() => setQuery({ q: "", status: "", where: "" })} />`;
+    return html`<${Empty} title="There are no triggers yet."><p>A trigger says what to wait for, and what to start then. Write one: <code>harken init</code></p><//>`;
+  }
+  return html`<${VirtualList} rows=${rows} height=${ROW} keyOf=${(row) => row.name} label="Triggers" name="triggers" selected=${query.value.at ?? ""}
+      onSelect=${(name) => setQuery({ at: name })} onOpen=${(row) => navigate(`/triggers/${encodeURIComponent(row.name)}`)} onEnd=${list.more} row=${Line} />
+    <p class="dim">${count(rows.length, "trigger")}${list.next ? " so far; scroll for more" : ""}</p>`;
+}
+
+function Line(row) {
+  return html`<div class="trigger-line">
+    <span class="trigger-name"><strong>${line(row.name, 80)}</strong><span class="dim">${words(row.type)}${row.workflow && row.workflow !== row.name ? ` → ${row.workflow}` : ""}</span></span>
+    <span class="trigger-status"><${Pill} status=${row.status} /><span class="dim">${line(row.reason, 120)}</span></span>
+    <span class="trigger-fired">${number(row.fired)} fired<span class="dim">${row.last_fired_at ? html`last <${Ago} at=${row.last_fired_at} />` : "never yet"}</span></span>
+    <span class="trigger-next">${waits(row)}</span></div>`;
+}
+
+function waits(row) {
+  if (row.held) return html`<span class="wrong">${count(row.held, "run")} held</span>`;
+  if (row.dead) return html`<span class="wrong">${count(row.dead, "dead run")}</span>`;
+  if (row.next_read_at) return html`<span class="dim">read <${Ago} at=${row.next_read_at} /></span>`;
+  return html`<span class="dim">${row.last_read_at ? html`heard <${Ago} at=${row.last_read_at} />` : "waits for the first"}</span>`;
+}
+
+/** What can be done with a trigger in one step; a list and a page show the same buttons. */
+export function TriggerActions({ row, then }) {
+  const act = (verb, said) => async () => {
+    await post(at`/api/triggers/${row.name}/` + verb);
+    return said;
+  };
+  return html`<div class="buttons">
+    ${row.paused || row.status === "paused"
+      ? html`<${Action} key="resume" operation="triggers.resume" tone="primary" act=${act("resume", `${row.name} is resumed`)} then=${then}>Resume<//>`
+      : html`<${Action} key="pause" operation="triggers.pause" act=${act("pause", `${row.name} is paused; its events are still recorded`)} then=${then}>Pause<//>`}
+    ${row.held > 0 && html`<${Action} key="release" operation="triggers.release" tone="primary" act=${act("release", `The held runs of ${row.name} start`)} then=${then}>Release ${count(row.held, "run")}<//>`}
+    ${row.dead > 0 && html`<${Action} key="retry" operation="dead.retry_all" act=${async () => (await post("/api/dead/retry", { trigger: row.name }), `The dead runs of ${row.name} are tried again`)} then=${then}>Retry ${count(row.dead, "dead run")}<//>`}
+    ${row.interval_seconds != null && html`<${Action} key="run" operation="triggers.run" act=${act("run", `${row.name} was read`)} then=${then}>Read now<//>`}
+  </div>`;
+}

@@ -1,0 +1,110 @@
+"""Triggers: one list of all kinds, and for each what it decided, how it reads, and what another condition would do."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.ui import axe
+from tests.ui.harken_process import HarkenProcess
+
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+async def test_a_trigger_is_found_opened_paused_and_resumed(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/triggers")
+    rows = page.get_by_role("listbox", name="Triggers").get_by_role("option")
+    await expect(rows).to_have_count(2)
+    await page.get_by_label("Name").fill("depl")
+    await expect(rows).to_have_count(1)
+    await page.get_by_label("Name").blur()
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1, name="deploys")).to_be_visible()
+
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(page.get_by_text("paused by a person")).to_be_visible()
+    await harken.send("deploys", id="d-1", service="checkout")
+    await expect(page.get_by_role("button", name="Release 1 run")).to_be_visible()
+    await page.get_by_role("button", name="Resume", exact=True).click()
+    await expect(page.get_by_text("deploys is resumed")).to_be_visible()
+    await page.go_back()
+    await expect(rows).to_have_count(1)
+    assert page.url == f"{harken.url}/triggers?q=depl&at=deploys"
+
+
+async def test_a_filter_names_the_field_that_there_is_not_and_says_when_it_fits_nothing(shared_page: Page) -> None:
+    await shared_page.goto("/triggers?where=nonsense == 1")
+    await expect(shared_page.get_by_role("alert")).to_contain_text("there is no field nonsense")
+    await shared_page.get_by_label("Condition (CEL)").fill("fired > 1000000")
+    await expect(shared_page.get_by_text("No triggers fit the filter.")).to_be_visible()
+    await shared_page.get_by_role("button", name="Clear the filter").click()
+    await expect(shared_page.get_by_role("listbox", name="Triggers").get_by_role("option")).to_have_count(2)
+
+
+async def test_it_tells_which_clause_held_what_back_and_what_another_condition_would_do(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await harken.send("deploys", id="d-1", service="checkout")
+    await harken.send("deploys", id="d-2", service="search", title="<b>not checkout</b>")
+    await page.goto("/triggers/deploys")
+    clauses = page.get_by_role("region", name="What the condition holds back")
+    await expect(clauses.get_by_text("1 event", exact=True)).to_have_count(2)
+    await expect(page.get_by_role("region", name="Fired").get_by_role("listitem")).to_have_count(1)
+    filtered = page.get_by_role("region", name="Filtered")
+    await expect(filtered.get_by_text("<b>not checkout</b>")).to_be_visible()
+    await expect(filtered.get_by_text('event.service == "checkout" is false')).to_be_visible()
+
+    await page.get_by_role("tab", name="Try a condition").click()
+    editor = page.get_by_role("textbox", name="Condition in CEL")
+    await editor.click()
+    await page.keyboard.press("Control+a")
+    await page.keyboard.type("event.service != ")
+    await page.keyboard.insert_text('"none"')
+    await page.get_by_role("button", name="Try it on the last 7 days").click()
+    answer = page.get_by_role("status", name="Answer of the backtest")
+    await expect(answer.get_by_text("1 more event would fire, 0 would no longer")).to_be_visible()
+    await expect(answer.get_by_text("the rules as they are give the recorded verdict for 2 of them")).to_be_visible()
+
+
+async def test_its_definition_is_shown_with_the_file_that_has_it(shared_page: Page) -> None:
+    await shared_page.goto("/triggers/deploys?tab=definition")
+    await expect(shared_page.get_by_text("workflows/deploys.yaml")).to_be_visible()
+    await expect(shared_page.get_by_role("textbox", name="YAML of deploys")).to_contain_text("id_field: id")
+
+
+async def test_a_viewer_has_no_buttons(browser: Browser, harken: HarkenProcess) -> None:
+    token = (await harken.call("POST", "/api/tokens", {"name": "looker", "role": "viewer"}))["token"]
+    context = await browser.new_context(base_url=harken.url)
+    await context.request.post("/api/session", data={"token": token})
+    page = await context.new_page()
+    await page.goto("/triggers/deploys")
+    await expect(page.get_by_role("region", name="Fired")).to_be_visible()
+    await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+    await page.get_by_role("tab", name="Try a condition").click()
+    await expect(page.get_by_text("Your token may not try conditions.")).to_be_visible()
+    await context.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), list(product(THEMES, (1280, 390))))
+async def test_axe_finds_nothing(
+    theme: Literal["light", "dark"], width: int, browser: Browser, shared_harken: HarkenProcess
+) -> None:
+    context = await browser.new_context(
+        base_url=shared_harken.url,
+        viewport={"width": width, "height": 844},
+        color_scheme=theme,
+        reduced_motion="reduce",
+    )
+    page = await context.new_page()
+    await shared_harken.send("deploys", id="seen", service="search", title="not checkout")
+    for path in ("/triggers", *(f"/triggers/deploys?tab={tab}" for tab in ("decisions", "reads", "try", "definition"))):
+        await page.goto(path)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        await expect(page.locator(".spinner")).to_have_count(0)
+        assert await axe.findings(page) == [], path
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is cut off at the side"
+    await context.close()
