@@ -72,7 +72,7 @@ async def test_it_tells_which_clause_held_what_back_and_what_another_condition_w
 
 async def test_its_definition_is_shown_with_the_file_that_has_it(shared_page: Page) -> None:
     await shared_page.goto("/triggers/deploys?tab=definition")
-    await expect(shared_page.get_by_text("workflows/deploys.yaml")).to_be_visible()
+    await expect(shared_page.get_by_text("workflows/deploys.yaml", exact=True)).to_be_visible()
     await expect(shared_page.get_by_role("textbox", name="YAML of deploys")).to_contain_text("id_field: id")
 
 

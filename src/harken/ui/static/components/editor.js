@@ -2,15 +2,18 @@
 import { html, useEffect, useRef } from "../vendor/preact.js";
 import * as codemirror from "../vendor/codemirror.js";
 
+const NONE = []; // always the same, so that nothing is marked anew with every letter
+
 /**
  * `value` and `onChange(text)`. `language`: "yaml" or "text". `complete`: (context) => completions, as CodeMirror has them.
  * `findings`: [{line, column, message, severity}]. Undo and redo are the editor's own.
  */
-export default function Editor({ value, onChange, language = "yaml", complete, findings = [], label, readOnly = false }) {
+export default function Editor({ value, onChange, language = "yaml", complete, findings = NONE, label, readOnly = false }) {
   const place = useRef(null);
   const editor = useRef(null);
   const latest = useRef({});
-  latest.current = { onChange, complete };
+  const told = useRef([]); // what was typed, and has not come back as `value` yet
+  latest.current = { complete, onChange: (text) => (told.current.push(text), onChange?.(text)) };
   useEffect(() => {
     const root = place.current.shadowRoot ?? place.current.attachShadow({ mode: "open" });
     editor.current = new codemirror.EditorView({
@@ -21,8 +24,11 @@ export default function Editor({ value, onChange, language = "yaml", complete, f
     return () => editor.current.destroy();
   }, [language, readOnly]);
   useEffect(() => {
+    // what comes back late is older than what stands there now, and must not replace it
+    const own = told.current.indexOf(value);
+    told.current.splice(0, own + 1);
     const now = editor.current.state.doc.toString();
-    if (value !== now) editor.current.dispatch({ changes: { from: 0, to: now.length, insert: value } });
+    if (own < 0 && value !== now) editor.current.dispatch({ changes: { from: 0, to: now.length, insert: value } });
   }, [value]);
   useEffect(() => {
     const { state } = editor.current;
