@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from harken.app.housekeeping import audit_unverified, repeat_slices
+from harken.app.ledger_alerts import LedgerAlerts
 from harken.errors import StoreUnavailable
 from harken.ingest.refused_webhooks import Refusals
 from harken.ingest.webhook import Webhooks
@@ -90,6 +91,31 @@ async def test_refused_webhooks_are_one_line_a_minute_in_the_audit_log(clock: Vi
     async with running(tmp_path, clock, timings=LONG_NAPS) as app:
         newest = (await app.store.audits()).items[0]
     assert (newest["detail"]["number"], newest["detail"]["senders"]) == (1, ["203.0.113.8"])
+
+
+@virtual
+async def test_an_alert_that_fails_keeps_no_run_of_a_dead_worker_waiting(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "models: {default: echo}\n", hook=HOOK)
+    requeued: list[float] = []
+
+    async def fail(alerts: LedgerAlerts) -> None:
+        raise TypeError("a fault in an alert")
+
+    async with running(tmp_path, clock) as app:
+        requeue = app.store.requeue_expired
+
+        async def noted() -> int:
+            requeued.append(clock.time())
+            return await requeue()
+
+        monkeypatch.setattr(LedgerAlerts, "check", fail)
+        monkeypatch.setattr(app.store, "requeue_expired", noted)
+        with structlog.testing.capture_logs() as logs:
+            await clock.sleep(120)
+    assert len(requeued) > 1
+    assert "housekeeping.failed" in [line["event"] for line in logs]
 
 
 class Deaf:

@@ -50,7 +50,7 @@ def test_a_crash_at_any_verb_of_the_store_doubles_nothing(verbs: int, after: boo
             store.crash(verbs, after=after)
             world.work()
             world.attend()
-            await asyncio.wait_for(store.dead.wait(), 120)
+            await asyncio.wait_for(store.crashed.wait(), 120)
             await _go_on(world)
             run = await world.until(run_id, seconds=600)
             await answering

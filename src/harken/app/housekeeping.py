@@ -68,10 +68,11 @@ async def do_housekeeping(
                 run_alerts.forget()
                 ledger_alerts.forget()
                 continue
-            await run_alerts.check()
-            await ledger_alerts.check()
+            # first what runs wait for: no alert that fails may keep them waiting
             if not jumped and await store.requeue_expired():
                 worker.nudge()
+            await run_alerts.check()
+            await ledger_alerts.check()
             await repeat_slices(store.index_objects, clock)
             if rounds % PRUNE_EVERY == 0:
                 await _retain(store, factory, clock)

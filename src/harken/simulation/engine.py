@@ -248,7 +248,7 @@ class Simulation:
     async def _die(self) -> None:
         """As kill -9 does: nothing is flushed, nobody is told."""
         self.kills += 1
-        self.store.dead.set()
+        self.store.crashed.set()
         self.intake.scheduler.stop()
         tasks = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), self._main)]
         for task in tasks:
@@ -269,9 +269,9 @@ class Simulation:
     async def _surviving(self, act: Callable[[], Awaitable[object]]) -> None:
         """Do it; when the process dies meanwhile, start another. What was begun is not done again."""
         doing = asyncio.ensure_future(act())
-        dying = asyncio.ensure_future(self.store.dead.wait())
+        dying = asyncio.ensure_future(self.store.crashed.wait())
         await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done() and not self.store.dead.is_set():
+        if doing.done() and not self.store.crashed.is_set():
             dying.cancel()
             doing.result()
             return

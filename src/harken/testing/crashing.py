@@ -26,7 +26,7 @@ class CrashingStore:
 
     def __init__(self, store: Any, heard: Heard = lambda verb, args, kwargs, answer: None) -> None:
         self.inner = store
-        self.dead = asyncio.Event()
+        self.crashed = asyncio.Event()
         self.meanwhile: dict[str, list[Callable[[], Awaitable[object]]]] = {}
         self._heard = heard
         self._left: int | None = None
@@ -79,7 +79,7 @@ class CrashingStore:
         return self.meanwhile.pop(verb, [])
 
     def _count(self, verb: str) -> bool:
-        if self.dead.is_set():
+        if self.crashed.is_set():
             raise Crash
         if self._left is None or self._only not in ("", verb):
             return False
@@ -89,11 +89,11 @@ class CrashingStore:
     def _count_locked(self, verb: str) -> tuple[bool, bool]:
         """Whether the verb fails, and whether it takes effect before."""
         left, late, only = self._locked
-        if self.dead.is_set() or not left or only not in ("", verb) or verb == "close":
+        if self.crashed.is_set() or not left or only not in ("", verb) or verb == "close":
             return False, False
         self._locked = (left - 1, late, only)
         return True, late
 
     def _die(self) -> None:
-        self.dead.set()
+        self.crashed.set()
         raise Crash

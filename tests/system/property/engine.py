@@ -118,7 +118,7 @@ class Stage:
 
     async def die(self) -> None:
         """As kill -9 does: nothing is flushed, nobody is told."""
-        self.store.dead.set()
+        self.store.crashed.set()
         # a timer's handle is no task: it would go on in an engine that is gone
         self.intake.scheduler.stop()
         self.intake._stopping = True
@@ -145,9 +145,9 @@ class Stage:
     async def surviving(self, act: Callable[[], Awaitable[object]]) -> None:
         """Do it; when the store dies meanwhile, start again from the file (the act is not repeated)."""
         doing = asyncio.ensure_future(act())
-        dying = asyncio.create_task(self.store.dead.wait())
+        dying = asyncio.create_task(self.store.crashed.wait())
         await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done() and not self.store.dead.is_set():
+        if doing.done() and not self.store.crashed.is_set():
             dying.cancel()
             doing.result()
             return

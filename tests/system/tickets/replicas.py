@@ -68,7 +68,7 @@ class Replica:
 
     @property
     def lives(self) -> bool:
-        return not self.store.dead.is_set()
+        return not self.store.crashed.is_set()
 
     async def do(self, work: Any) -> Any:
         """Do it as this replica: it ends with it."""
@@ -78,7 +78,7 @@ class Replica:
 
     async def kill(self) -> None:
         """End at once, as kill -9 does: nothing more is written, and nothing is given back."""
-        self.store.dead.set()
+        self.store.crashed.set()
         self.app.intake.scheduler.stop()
         self.app.intake._stopping = True
         mine = [task for task in asyncio.all_tasks() if _owned.get(task) is self.context]
@@ -138,7 +138,7 @@ class Replicas:
         """Leave as a process does that was asked to."""
         self.living.remove(replica)
         (await replica.do(replica.app.stop())).result()
-        replica.store.dead.set()
+        replica.store.crashed.set()
         del self._on_released[replica.store]
         await self._stores.release(replica.store.inner)
 

@@ -67,7 +67,7 @@ async def kill_now_and_then(fleet: Replicas, random: Random, times: int) -> None
         with suppress(TimeoutError):
             # once it has crashed it must not go on to use the quota of requests
             async with asyncio.timeout(random.uniform(0.0, 10.0)):
-                await victim.store.dead.wait()
+                await victim.store.crashed.wait()
         await fleet.kill(victim)
         await fleet.clock.sleep(random.uniform(0.0, 60.0))
         await fleet.start()
