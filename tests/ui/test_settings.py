@@ -55,6 +55,6 @@ async def test_a_viewer_sees_its_role_and_no_tokens(browser: Browser, harken: Ha
     await expect(page.get_by_text("You are token looker")).to_be_visible()
     await expect(page.get_by_role("tab", name="Tokens and roles")).to_have_count(0)
     await page.goto("/workflows")
-    await expect(page.get_by_role("link", name="deploys", exact=True)).to_be_visible()
+    await expect(page.get_by_role("link", name="deploys", exact=True).first).to_be_visible()
     await expect(page.get_by_role("button", name="Run now")).to_have_count(0)
     await context.close()
