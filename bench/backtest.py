@@ -18,11 +18,18 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """Each round has a process and a file of its own."""
     rounds = [_round(sizes.growth_rows) for _ in range(sizes.rounds)]
     for number, tested in enumerate(rounds):
-        say(f"round {number + 1}: {tested.seconds:.2f} s ({tested.cpu:.2f} s of the processor), "
-            f"changed {tested.changed:.2f} s, {tested.checked:,} checked, {tested.differing} differ")  # fmt: skip
+        say(
+            f"round {number + 1}: {tested.seconds:.2f} s ({tested.cpu:.2f} s of the processor), "
+            f"changed {tested.changed:.2f} s, a bare scan {tested.bare:.2f} s of the processor, "
+            f"{tested.checked:,} checked, {tested.differing} differ"
+        )
     over = f"backtest of {sizes.growth_rows:,} events"
     seconds, changed = middle([one.seconds for one in rounds]), middle([one.changed for one in rounds])
+    beside = middle([one.cpu / one.bare for one in rounds])
+    used = middle([one.cpu for one in rounds])
     return [
+        at_most(Figure(measure=f"{over}, a pure condition: CPU", value=used, unit="s"), 2),
+        at_most(Figure(measure=f"{over}: CPU beside a bare scan of the same rows", value=beside, unit="×"), 4),
         at_most(Figure(measure=f"{over}, a pure condition", value=seconds, unit="s"), 2),
         at_most(Figure(measure=f"{over}, a changed condition", value=changed, unit="s"), 2),
         at_most(

@@ -37,6 +37,8 @@ CHANGED = CONDITION.replace("<= 2", "<= 3")
 INSERT = """INSERT INTO events (id, feed, kid, key, subject, type, occurred_at, recorded_at, verdicts, data)
 VALUES (?, (SELECT id FROM feeds WHERE name='incidents'), ?, ?, ?, 'bench.item', ?, ?, ?, ?)"""
 
+BARE = "SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events ORDER BY id"
+
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
     events: int
@@ -44,11 +46,15 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds by the clock and of the processor, with the rules as they are and with a changed condition."""
+    """Seconds by the clock and of the processor, with the rules as they are and with a changed condition.
+
+    `bare`: seconds of the processor for reading the same rows with one statement, and nothing else.
+    """
 
     seconds: float
     cpu: float
     changed: float
+    bare: float
     checked: int
     differing: int
 
@@ -78,8 +84,21 @@ async def take(asked: History) -> Tested:
     changed = time.perf_counter() - began
     await store.close()
     return Tested(
-        seconds=seconds, cpu=cpu, changed=changed, checked=plain["checked"], differing=plain["not_reproduced"]
+        seconds=seconds,
+        cpu=cpu,
+        changed=changed,
+        bare=bare_scan(path),
+        checked=plain["checked"],
+        differing=plain["not_reproduced"],
     )
+
+
+def bare_scan(path: Path) -> float:
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        used = time.process_time()
+        for _ in connection.execute(BARE):
+            pass
+        return time.process_time() - used
 
 
 def fill(path: Path, events: int, state: TriggerState) -> None:

@@ -41,6 +41,13 @@ events = st.fixed_dictionaries(
 )
 
 
+DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+def lines_of(page: list[dict[str, Any]]) -> bytes:
+    return msgspec.json.Encoder().encode_lines(page)
+
+
 def rules_with(condition: str, **changes: Any) -> tuple[Rule, Rules]:
     feed = Feed(name="f", kind="json", integration="a")
     state = TriggerState(uid="u", name="t", epoch=1, start_line=START, created_at=START)
@@ -60,11 +67,11 @@ def decided_by_match(rules: Rules, data: dict[str, Any]) -> str:
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(page=st.lists(events, min_size=1, max_size=5))
 def test_the_screen_decides_as_match_does(condition: str, page: list[dict[str, Any]]) -> None:
-    stored = msgspec.json.encode(page)
+    stored = lines_of(page)
     rule, rules = rules_with(condition)
     screen = Screen(rule, rules, rule.condition)
-    found = [screened.now for screened in screen.decide(screen.decode(stored))]
-    assert found == [decided_by_match(rules, data) for data in msgspec.json.decode(stored)]
+    found = [screened.now for screened in screen.decide(stored)]
+    assert found == [decided_by_match(rules, data) for data in DECODER.decode_lines(stored)]
 
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -73,8 +80,8 @@ def test_a_change_is_decided_beside_the_condition_as_it_is(page: list[dict[str, 
     rule, rules = rules_with(CONDITIONS[2])
     changed, changed_rules = rules_with(CONDITIONS[3])
     screen = Screen(rule, rules, changed.condition)
-    stored = msgspec.json.decode(msgspec.json.encode(page))
-    for screened, data in zip(screen.decide(screen.decode(msgspec.json.encode(page))), stored, strict=True):
+    stored = lines_of(page)
+    for screened, data in zip(screen.decide(stored), DECODER.decode_lines(stored), strict=True):
         assert screened.now == decided_by_match(rules, data)
         assert screened.changed == decided_by_match(changed_rules, data)
         assert bool(screened.failed) == (screened.changed != "true")
@@ -93,13 +100,31 @@ def test_types_and_start_lines_count() -> None:
 def test_only_what_is_read_is_decoded() -> None:
     rule, rules = rules_with('event.service.name == "a" && event.status == "open"')
     screen = Screen(rule, rules, rule.condition)
-    data = b'[{"status":"open","service":{"name":"a","x":[1]},"body":"long"},{"service":7}]'
-    assert screen.partial
-    assert screen.decode(data) == [{"status": "open", "service": {"name": "a"}}, {"service": 7}]
+    data = b'{"status":"open","service":{"name":"a","x":[1]},"body":"long"}\n{"body":"","service":7} {"a":"\\n"}'
+    keys = screen.keys(data)
+    assert [screen.event_of(key) for key in keys] == [
+        {"status": "open", "service": {"name": "a"}},
+        {"service": 7},
+        {},
+    ]
+
+
+def test_fields_may_have_any_name_and_order() -> None:
+    rule, rules = rules_with('event["a-b"].class == 1 && event.x == "\\n"')
+    screen = Screen(rule, rules, rule.condition)
+    keys = screen.keys('{"x":"\\n","a-b":{"class":1}}\n{"a-b":{"class":1,"more":2},\n "x":"\\n"}')
+    assert len(set(keys)) == 1
+    assert screen.decided(keys[0]).now == "true"
+
+
+def test_a_stored_event_was_no_replay() -> None:
+    rule, rules = rules_with("!event.replay && event.x == 1")
+    screen = Screen(rule, rules, rule.condition)
+    assert [screened.now for screened in screen.decide(b'{"x":1}\n{"x":1,"replay":true}')] == ["true", "false"]
 
 
 def test_true_and_one_are_not_taken_for_each_other() -> None:
     rule, rules = rules_with("event.priority == 1")
     screen = Screen(rule, rules, rule.condition)
-    page = screen.decode(b'[{"priority":1},{"priority":true},{"priority":1.0},{"priority":null},{}]')
+    page = b'{"priority":1}{"priority":true}{"priority":1.0}{"priority":null}{}'
     assert [screened.now for screened in screen.decide(page)] == ["true", "false", "true", "false", "error"]

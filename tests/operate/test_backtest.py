@@ -252,3 +252,14 @@ async def test_explain_and_show_name_the_clause_that_alone_held_back(tmp_path: P
             {"clause": 'event.urgency == "high"', "failed": 1, "alone": 0},
             {"clause": "event.size <= 5", "failed": 2, "alone": 1},
         ]
+
+
+async def test_what_was_counted_is_summed_up_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More kinds of events than are kept in memory give the same answer."""
+    async with office_with(tmp_path, trigger("oncall", condition=CONDITION)) as office:
+        await live(office, 3)
+        whole = await office.operator.call("triggers.backtest", name="oncall", condition="event.size <= 3")
+        monkeypatch.setattr("harken.operate.backtest_scan.FIRST_PAGE", 5)
+        monkeypatch.setattr("harken.operate.backtest_scan.LARGEST_PAGE", 5)
+        monkeypatch.setattr("harken.operate.backtest_scan.MOST_PAIRS", 2)
+        assert await office.operator.call("triggers.backtest", name="oncall", condition="event.size <= 3") == whole

@@ -8,9 +8,19 @@ from typing import Protocol
 
 import msgspec
 
+from harken.backends.verdicts import decode_verdicts
 from harken.store import History
 
-__all__ = ["MARGIN_US", "HistoryRow", "as_history", "first_id_since", "outcome_of", "outcomes_of"]
+__all__ = [
+    "MARGIN_US",
+    "HistoryRow",
+    "as_history",
+    "beginning_of",
+    "first_id_since",
+    "outcome_in",
+    "outcome_of",
+    "outcomes_of",
+]
 
 MARGIN_US = round(timedelta(minutes=10) / timedelta(microseconds=1))
 """Ids rise with time, but clocks are set back now and then: so much earlier than asked is looked for."""
@@ -35,15 +45,30 @@ class _Decided(msgspec.Struct, gc=False):
 
 
 # create decoders at import: msgspec crashes when two threads use a type for the first time
-_decode_all = msgspec.json.Decoder(list[list[_Decided]]).decode
+_decode = msgspec.json.Decoder(list[_Decided]).decode
 
 
-def outcomes_of(verdicts: bytes, trigger: str) -> list[str]:
-    """The outcomes of the trigger, of a JSON list with the verdicts of each event."""
-    return [
-        decided[0].outcome if len(decided) == 1 and decided[0].trigger == trigger else outcome_of(decided, trigger)
-        for decided in _decode_all(verdicts)
-    ]
+def beginning_of(trigger: str) -> bytes:
+    """What stands before the outcome in stored verdicts, if the first of them is the trigger's."""
+    return b'[{"trigger":' + msgspec.json.encode(trigger) + b',"outcome":"'
+
+
+def outcomes_of(verdicts: str, trigger: str) -> list[str]:
+    """The outcomes of the trigger, of lines with the verdicts of one event each: as stored, or what follows the
+    beginning if that is the trigger's."""
+    # most lines are equal, as they begin with the outcome
+    outcomes: dict[str, str] = {}
+    lines = verdicts.split("\n")
+    for line in set(lines):
+        outcomes[line] = outcome_of(_decode(line), trigger) if line.startswith("[") else line.partition('"')[0]
+    return [outcomes[line] for line in lines]
+
+
+def outcome_in(stored: bytes, trigger: str, beginning: bytes) -> str:
+    """The outcome of the trigger in the stored verdicts of one event."""
+    if stored.startswith(beginning):
+        return stored[len(beginning) : stored.index(b'"', len(beginning))].decode()
+    return outcome_of(_decode(stored) if stored.startswith(b"[") else decode_verdicts(stored), trigger)
 
 
 def outcome_of(verdicts: Iterable[Decided], trigger: str) -> str:
@@ -60,7 +85,7 @@ def as_history(rows: Sequence[HistoryRow], limit: int) -> History:
         occurred_at=occurred,
         recorded_at=recorded,
         outcomes=outcomes,
-        data=b"[" + b",".join(payloads) + b"]",
+        data=b"\n".join(payloads),
         next=ids[-1] if len(ids) == limit else None,
     )
 

@@ -6,9 +6,8 @@ the fields that the conditions read are decoded, and events with equal fields ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,8 +22,9 @@ MOST_KNOWN = 100_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Tree = dict[str, Any]
-_encode = msgspec.json.Encoder().encode
-_decode_objects = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_encode_lines = msgspec.json.Encoder().encode_lines
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_objects = msgspec.json.Decoder(dict[str, Any]).decode_lines
 
 
 class Screened(NamedTuple):
@@ -44,8 +44,8 @@ TRUE = Screened("true", "true", ())
 class Screen:
     """Decides the condition of a trigger, as it is and as it might be, on pages of stored events.
 
-    `partial`: only some fields of the events are decoded. `reads_more`: a condition reads more than the event's data,
-    so that `decide` cannot be used.
+    An event's key is what the conditions read of it, as JSON: events with equal keys are decided alike. `reads_more`: a
+    condition reads more than the event's data, so that keys cannot be used.
     """
 
     def __init__(self, rule: Rule, rules: Rules, changed: Condition | None) -> None:
@@ -59,46 +59,46 @@ class Screen:
         self.reads_more = bool(tree.keys() - {"event"})
         self._reads_replay = "replay" in (tree.get("event") or ())
         self._decode = _decoder(tree.get("event", {}))
-        self.partial = self._decode is not None
         self._known: dict[bytes, Screened] = {}
         self._start = _micros(rule.start_line)
         self.selects_types = bool(rule.trigger.types)
 
-    def decode(self, data: bytes) -> list[dict[str, Any]]:
-        """The events of a JSON list of payloads, perhaps only with the fields that the conditions read."""
-        events = self._decoded(data)
+    def keys(self, payloads: bytes | str) -> list[bytes]:
+        """The key of each event, of their payloads as JSON, one after the other."""
+        return _encode_lines(self._decoded(payloads)).split(b"\n")[:-1]
+
+    def _decoded(self, payloads: bytes | str) -> list[Any]:
+        if self._decode is not None:
+            try:
+                found: list[Any] = self._decode(payloads)
+            except (msgspec.ValidationError, msgspec.DecodeError):
+                # an odd value, such as a number that no machine word holds: all of it is read then
+                pass
+            else:
+                return found
+        events = _decode_objects(payloads)
         if self._reads_replay:
             for event in events:
                 event.setdefault("replay", False)
         return events
 
-    def _decoded(self, data: bytes) -> list[dict[str, Any]]:
-        if self._decode is not None:
-            try:
-                found: list[dict[str, Any]] = self._decode(data)
-            except (msgspec.ValidationError, msgspec.DecodeError):
-                # an odd value, such as a number that no machine word holds: all of it is read then
-                return _decode_objects(data)
-            return found
-        return _decode_objects(data)
+    def event_of(self, key: bytes) -> dict[str, Any]:
+        """An event with this key, perhaps only with the fields that the conditions read."""
+        return _decode_object(key)
 
-    def keys(self, events: Sequence[dict[str, Any]]) -> list[bytes]:
-        """A key for each event; what is decided about events with equal keys is the same."""
-        return list(map(_encode, events))
-
-    def decided(self, key: bytes, event: dict[str, Any]) -> Screened:
+    def decided(self, key: bytes) -> Screened:
         """What the conditions say of an event with this key."""
         found = self._known.get(key)
         if found is None:
-            found = self.screen(self.bound(event))
+            found = self.screen(self.bound(self.event_of(key)))
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[key] = found
         return found
 
-    def decide(self, events: Sequence[dict[str, Any]]) -> list[Screened]:
+    def decide(self, payloads: bytes | str) -> list[Screened]:
         """What the conditions say of each event."""
-        return [self.decided(key, event) for key, event in zip(self.keys(events), events, strict=True)]
+        return [self.decided(key) for key in self.keys(payloads)]
 
     def bound(self, event: dict[str, Any]) -> Bound:
         return bind({"event": event}, self._needs)
@@ -130,17 +130,18 @@ def _micros(moment: datetime) -> int:
 
 
 def _decoder(tree: _Tree | None) -> Any:
-    """A decoder of lists of events that skips all fields but those in the tree; None where everything is read."""
-    kind = _projected(tree) if tree is not None else None
-    return msgspec.json.Decoder(list[kind]).decode if kind is not None else None  # type: ignore[valid-type]
+    """A decoder of payloads that skips all fields but those in the tree; None where everything is read."""
+    return msgspec.json.Decoder(_projected(tree)).decode_lines if tree is not None else None
 
 
 def _projected(tree: _Tree) -> Any:
-    fields: dict[str, Any] = {}
-    for name, below in tree.items():
-        if below is None or not below:
-            fields[name] = Any
-        else:
-            fields[name] = _projected(below) | list[Any] | str | int | float | bool | None
-    # a name that is no identifier works too: it is only a key
-    return TypedDict("Projected", fields, total=False)  # type: ignore[operator]
+    # structs, as the garbage collector does not look at them: with objects as dicts it takes longer than the decoding
+    fields: list[tuple[str, Any, Any]] = []
+    for number, (name, below) in enumerate(tree.items()):
+        kind: Any = Any
+        if below:
+            kind = _projected(below) | list[Any] | str | int | float | bool | None | msgspec.UnsetType
+        default: Any = False if name == "replay" else msgspec.UNSET
+        # a name that is no identifier works too: it is only a key
+        fields.append((f"field{number}", kind, msgspec.field(default=default, name=name)))
+    return msgspec.defstruct("Projected", fields, gc=False)

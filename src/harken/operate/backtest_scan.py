@@ -24,6 +24,8 @@ SMALL_BYTES, LARGE_BYTES = 1_500_000, 6_000_000
 """Pages grow while their payloads are small, and shrink when they are large."""
 
 SAMPLES = 10
+MOST_PAIRS = 100_000
+"""After so many different events what was counted is summed up, so that memory stays small."""
 MOST_VALUES = 200
 """Different values that are remembered of a clause that alone held events back."""
 
@@ -35,13 +37,20 @@ DECLINED = {"filtered": "false", "error": "error"}
 Key = bytes | Screened
 """Events with equal keys are decided alike."""
 
+Pair = tuple[str, Key]
+"""The recorded outcome of an event, and its key."""
 
-class Decided(msgspec.Struct, frozen=True):
-    """The events of a page, the key of each, and what was decided by key with an event that has it."""
 
-    events: Sequence[dict[str, Any]]
-    keys: Sequence[Key]
-    by_key: Mapping[Key, tuple[Screened, dict[str, Any]]]
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """What was decided about the events with a key, and one of these events."""
+
+    screened: Screened
+    event: dict[str, Any]
+
+    @property
+    def alone(self) -> int | None:
+        """The clause that alone held them back."""
+        return self.screened.failed[0] if len(self.screened.failed) == 1 else None
 
 
 class NearMisses(msgspec.Struct):
@@ -88,13 +97,14 @@ async def scan(
     keep_passed: bool,
 ) -> Scan:
     """Read everything of the span. Pages are read while the one before is counted."""
-    found = Scan()
+    counting = Counting(screen, keep_passed)
     async for page in _pages(store, rules.feed.name, name, since, until):
         if page.ids:
-            _count(found, screen, page, await _decide(store, screen, page), keep_passed)
+            await counting.add(store, page)
         # others want to be served too
         await asyncio.sleep(0)
-    return found
+    counting.sum_up()
+    return counting.found
 
 
 async def _pages(
@@ -119,48 +129,116 @@ async def _pages(
         ahead.cancel()
 
 
-async def _decide(store: Records, screen: Screen, page: History) -> Decided:
-    if not screen.reads_more:
-        events = screen.decode(page.data)
-        keys = screen.keys(events)
-        one_of_each = dict(zip(keys, events, strict=True))
-        return Decided(events, keys, {key: (screen.decided(key, event), event) for key, event in one_of_each.items()})
-    # what is beside the data of an event is not in the columns
-    recorded = {event.id: event for event in await store.events_by_id(page.ids)}
-    whole = [past_variables(recorded[id]) if id in recorded else {"event": {}} for id in page.ids]
-    screened = [screen.screen(bind(each)) for each in whole]
-    events = [each["event"] for each in whole]
-    by_key: dict[Key, tuple[Screened, dict[str, Any]]] = {
-        kind: (kind, event) for kind, event in zip(screened, events, strict=True)
-    }
-    return Decided(events, screened, by_key)
+class Counting:
+    """Counts pages of events by outcome and key, and sums up by key, as a million events have some hundred of them."""
 
+    def __init__(self, screen: Screen, keep_passed: bool) -> None:
+        self.found = Scan()
+        self._screen = screen
+        self._keep_passed = keep_passed
+        self._decided: dict[Key, Decided] = {}
+        self._pairs: Counter[Pair] = Counter()
+        self._blamed: Counter[Key] = Counter()
 
-def _count(found: Scan, screen: Screen, page: History, decided: Decided, keep_passed: bool) -> None:
-    """Count the page. Only what differs between its events is looked at one by one."""
-    found.events += len(page.ids)
-    found.first, found.last = found.first or page.recorded_at[0], page.recorded_at[-1]
-    by_key = decided.by_key
-    pairs = Counter(zip(page.outcomes, decided.keys, strict=True))
-    if "" in page.outcomes or "before_start" in page.outcomes:
-        _count_unheard(found, screen, page, decided)
-    wanted: dict[tuple[str, Key], list[tuple[list[int], int]]] = {}
-    for pair, number in pairs.items():
-        outcome, screened = pair[0], by_key[pair[1]][0]
-        if outcome not in ("", "before_start"):
-            found.tally[outcome, screened] += number
-            if differs(outcome, screened):
-                found.differing_count += number
-        lists = [(ids, most) for ids, most in _lists(found, outcome, screened, keep_passed) if len(ids) < most]
-        if lists:
-            wanted[pair] = lists
-    if wanted:
-        for id, pair in zip(page.ids, zip(page.outcomes, decided.keys, strict=True), strict=True):
+    async def add(self, store: Records, page: History) -> None:
+        if len(self._pairs) > MOST_PAIRS:
+            self.sum_up()
+        found = self.found
+        found.events += len(page.ids)
+        found.first, found.last = found.first or page.recorded_at[0], page.recorded_at[-1]
+        keys = await self._keys(store, page)
+        pairs = list(zip(page.outcomes, keys, strict=True))
+        counts = Counter(pairs)
+        distinct = {key for _, key in counts}
+        for key in distinct - self._decided.keys():
+            self._decided[key] = self._decide(key)
+        self._pairs.update(counts)
+        if "" in page.outcomes or "before_start" in page.outcomes:
+            self._count_unheard(page, keys)
+        self._collect_ids(page, pairs, counts)
+        if any(self._decided[key].screened.failed for key in distinct):
+            self._blame(page, keys, counts)
+
+    async def _keys(self, store: Records, page: History) -> Sequence[Key]:
+        if not self._screen.reads_more:
+            return self._screen.keys(page.data)
+        # what is beside the data of an event is not in the columns
+        recorded = {event.id: event for event in await store.events_by_id(page.ids)}
+        keys: list[Key] = []
+        for id in page.ids:
+            whole = past_variables(recorded[id]) if id in recorded else {"event": {}}
+            screened = self._screen.screen(bind(whole))
+            keys.append(screened)
+            self._decided.setdefault(screened, Decided(screened, whole["event"]))
+        return keys
+
+    def _decide(self, key: Key) -> Decided:
+        assert isinstance(key, bytes)
+        return Decided(self._screen.decided(key), self._screen.event_of(key))
+
+    def sum_up(self) -> None:
+        """Add what was counted by key to what was found."""
+        for (outcome, key), number in self._pairs.items():
+            screened = self._decided[key].screened
+            if outcome not in ("", "before_start"):
+                self.found.tally[outcome, screened] += number
+                if differs(outcome, screened):
+                    self.found.differing_count += number
+        for key, number in self._blamed.items():
+            decided = self._decided[key]
+            for at in decided.screened.failed:
+                self.found.blamed[at] += number
+            if decided.alone is not None:
+                _near(self._near_misses(decided.alone), self._screen, decided.alone, decided.event, number)
+        self._pairs.clear()
+        self._blamed.clear()
+        self._decided.clear()
+
+    def _near_misses(self, at: int) -> NearMisses:
+        return self.found.near.setdefault(at, NearMisses(newest=[], values={}, examples=[]))
+
+    def _count_unheard(self, page: History, keys: Sequence[Key]) -> None:
+        columns = zip(page.outcomes, page.types, page.occurred_at, keys, strict=True)
+        for outcome, kind, occurred_at, key in columns:
+            if outcome in ("", "before_start"):
+                changed = self._decided[key].screened.changed
+                self.found.unheard[outcome, self._screen.listens(kind), self._screen.begun(occurred_at), changed] += 1
+
+    def _collect_ids(self, page: History, pairs: Sequence[Pair], counts: Mapping[Pair, int]) -> None:
+        """Keep the ids of events that are looked at one by one later."""
+        wanted: dict[Pair, list[tuple[list[int], int]]] = {}
+        for pair in counts:
+            lists = _lists(self.found, pair[0], self._decided[pair[1]].screened, self._keep_passed)
+            if lists:
+                wanted[pair] = lists
+        if not wanted:
+            return
+        for id, pair in zip(page.ids, pairs, strict=True):
             for ids, most in wanted.get(pair, ()):
                 if len(ids) < most:
                     ids.append(id)
-    if any(screened.failed for screened, _ in by_key.values()):
-        _blame(found, screen, page, decided)
+
+    def _blame(self, page: History, keys: Sequence[Key], counts: Mapping[Pair, int]) -> None:
+        """Count the keys of events that clauses held back, and keep the newest that a clause alone did."""
+        if self._screen.selects_types:
+            kinds = zip(keys, page.types, strict=True)
+            self._blamed.update(key for key, kind in kinds if self._screen.listens(kind))
+        else:
+            for (_, key), number in counts.items():
+                self._blamed[key] += number
+        alone = {key: at for _, key in counts if (at := self._decided[key].alone) is not None}
+        left = dict.fromkeys(alone.values(), SAMPLES)
+        for id, key in zip(reversed(page.ids), reversed(keys), strict=True):
+            if not left:
+                break
+            at = alone.get(key, -1)
+            if at in left:
+                self._near_misses(at).newest.append(id)
+                left[at] -= 1
+                if not left[at]:
+                    del left[at]
+        for misses in self.found.near.values():
+            misses.newest = sorted(misses.newest, reverse=True)[:SAMPLES]
 
 
 def differs(outcome: str, screened: Screened) -> bool:
@@ -187,43 +265,7 @@ def _lists(found: Scan, outcome: str, screened: Screened, keep_passed: bool) -> 
         lists.append((found.gained, SAMPLES))
     if outcome in STARTED and screened.changed != "true":
         lists.append((found.lost, SAMPLES))
-    return lists
-
-
-def _count_unheard(found: Scan, screen: Screen, page: History, decided: Decided) -> None:
-    columns = zip(page.outcomes, page.types, page.occurred_at, decided.keys, strict=True)
-    for outcome, kind, occurred_at, key in columns:
-        if outcome in ("", "before_start"):
-            changed = decided.by_key[key][0].changed
-            found.unheard[outcome, screen.listens(kind), screen.begun(occurred_at), changed] += 1
-
-
-def _blame(found: Scan, screen: Screen, page: History, decided: Decided) -> None:
-    """Count for each clause the events that it, perhaps with others, held back, and look at those that it alone did."""
-    keys: Sequence[Key] = decided.keys
-    if screen.selects_types:
-        keys = [key for key, kind in zip(keys, page.types, strict=True) if screen.listens(kind)]
-    alone: dict[Key, int] = {}
-    for key, number in Counter(keys).items():
-        screened, event = decided.by_key[key]
-        for at in screened.failed:
-            found.blamed[at] += number
-        if len(screened.failed) == 1:
-            alone[key] = screened.failed[0]
-            misses = found.near.setdefault(alone[key], NearMisses(newest=[], values={}, examples=[]))
-            _near(misses, screen, alone[key], event, number)
-    left = dict.fromkeys(alone.values(), SAMPLES)
-    for id, key in zip(reversed(page.ids), reversed(decided.keys), strict=True):
-        if not left:
-            break
-        at = alone.get(key, -1)
-        if at in left:
-            found.near[at].newest.append(id)
-            left[at] -= 1
-            if not left[at]:
-                del left[at]
-    for misses in found.near.values():
-        misses.newest = sorted(misses.newest, reverse=True)[:SAMPLES]
+    return [(ids, most) for ids, most in lists if len(ids) < most]
 
 
 def _near(misses: NearMisses, screen: Screen, at: int, event: dict[str, Any], number: int) -> None:

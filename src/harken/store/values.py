@@ -423,8 +423,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Events of a feed in columns, oldest first: a million of them are read in seconds.
 
-    Times are in microseconds since 1970. `outcomes` has what one trigger decided, empty for none. `data` is a JSON list
-    of their payloads. `next` is the `after` of the following page, None at the end.
+    Times are in microseconds since 1970. `outcomes` has what one trigger decided, empty for none. `data` has their
+    payloads as JSON, one after the other. `next` is the `after` of the following page, None at the end.
     """
 
     ids: Sequence[int] = ()
@@ -432,7 +432,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     occurred_at: Sequence[int | None] = ()
     recorded_at: Sequence[int] = ()
     outcomes: Sequence[str] = ()
-    data: bytes = b"[]"
+    data: bytes | str = b""
     next: int | None = None
 
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from harken.backends.codec import dead_run, decode_steps, micros
-from harken.backends.history import MARGIN_US, as_history, first_id_since, outcome_of
+from harken.backends.history import MARGIN_US, as_history, beginning_of, first_id_since, outcome_in
 from harken.backends.keyset import PageBuilder
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.definitions import feed_states, trigger_states
@@ -28,7 +28,6 @@ from harken.backends.rows import (
     tick_of,
 )
 from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
-from harken.backends.verdicts import decode_verdicts
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
@@ -187,10 +186,10 @@ async def _history(
     where.and_("id<={}", last).and_("recorded_at>={}", begin).and_("recorded_at<{}", end)
     clause, bindings = where.clause("id", limit)
     rows = await tx.rows(f"SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events {clause}", *bindings)
-    opened = tx.seal.open
+    opened, beginning = tx.seal.open, beginning_of(trigger)
     return as_history(
         [
-            (id, kind, occurred, recorded, opened(data), outcome_of(decode_verdicts(opened(verdicts)), trigger))
+            (id, kind, occurred, recorded, opened(data), outcome_in(opened(verdicts), trigger, beginning))
             for id, kind, occurred, recorded, data, verdicts in rows
         ],
         limit,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import dead_run, decode_steps, micros
-from harken.backends.history import MARGIN_US, as_history, first_id_since, outcome_of, outcomes_of
+from harken.backends.history import MARGIN_US, as_history, beginning_of, first_id_since, outcome_in, outcomes_of
 from harken.backends.keyset import PageBuilder
 from harken.backends.rows import (
     EVENT_OF_RUN,
@@ -28,7 +28,6 @@ from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, ST
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.definitions import feed_states, trigger_states
 from harken.backends.sqlite.transaction import Transaction
-from harken.backends.verdicts import decode_verdicts
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
@@ -170,15 +169,16 @@ def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
 
 
 # one row with all of them: making a row for each event takes longer than reading them
-_HISTORY = """SELECT count(*), coalesce(max(id), 0), CAST('['||group_concat(id)||']' AS BLOB),
-group_concat(type, x'1f'), CAST('['||group_concat(coalesce(occurred_at, 'null'))||']' AS BLOB),
-CAST('['||group_concat(recorded_at)||']' AS BLOB), CAST('['||group_concat(data)||']' AS BLOB),
-CAST('['||group_concat(verdicts)||']' AS BLOB) FROM ({})"""
+# and nothing is added to them here, as each copy of megabytes takes as long as reading them
+_HISTORY = """SELECT count(*), coalesce(max(id), 0), group_concat(id, x'0a'), group_concat(type, x'1f'),
+group_concat(coalesce(occurred_at, 'null'), x'0a'), group_concat(recorded_at, x'0a'),
+CAST(group_concat(data, x'0a') AS BLOB), group_concat(CASE WHEN substr(verdicts, 1, length(:beginning))=:beginning
+THEN substr(verdicts, length(:beginning) + 1, 16) ELSE verdicts END, x'0a') FROM ({})"""
 _HISTORY_ROWS = """SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events WHERE feed=:feed AND id>:after
 AND id<:end AND recorded_at>=:since AND recorded_at<:until ORDER BY id LIMIT :limit"""
 _ALWAYS = 2**62
-_decode_ids = msgspec.json.Decoder(list[int]).decode
-_decode_times = msgspec.json.Decoder(list[int | None]).decode
+_decode_ids = msgspec.json.Decoder(int).decode_lines
+_decode_times = msgspec.json.Decoder(int | None).decode_lines
 
 
 def _history(
@@ -200,9 +200,9 @@ def _history(
     if found is not None:
         return found
     rows = tx.execute(_HISTORY_ROWS, bindings)
-    opened = tx.seal.open
+    opened, beginning = tx.seal.open, beginning_of(trigger)
     return as_history(
-        [(*row[:4], opened(row[4]), outcome_of(decode_verdicts(opened(row[5])), trigger)) for row in rows], limit
+        [(*row[:4], opened(row[4]), outcome_in(opened(row[5]), trigger, beginning)) for row in rows], limit
     )
 
 
@@ -219,14 +219,18 @@ def _first_since(tx: Transaction, since: int) -> int:
 
 def _joined_history(tx: Transaction, trigger: str, bindings: dict[str, Any]) -> History | None:
     """None if something among it cannot be joined: compressed verdicts, or payloads that are no JSON."""
-    [row] = tx.execute(_HISTORY.format(_HISTORY_ROWS), bindings)
+    bindings = bindings | {"beginning": beginning_of(trigger)}
+    try:
+        [row] = tx.execute(_HISTORY.format(_HISTORY_ROWS), bindings)
+    except UnicodeDecodeError:
+        return None
     count, last, ids, types, occurred, recorded, data, verdicts = row
     if not count:
         return History()
     kinds = types.split("\x1f")
     try:
         outcomes = outcomes_of(verdicts, trigger)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, msgspec.ValidationError):
         return None
     if len(kinds) != count or len(outcomes) != count:
         return None

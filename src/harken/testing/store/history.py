@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from harken.event import Verdict
@@ -15,6 +17,10 @@ def filtered(trigger: str) -> Verdict:
     return Verdict(trigger=trigger, outcome="filtered", reason="no (event.id = 1)")
 
 
+def payloads(found: History) -> list[dict[str, Any]]:
+    return msgspec.json.Decoder(dict[str, Any]).decode_lines(found.data)
+
+
 class HistoryContract(StoreWorld):
     async def test_history_is_in_columns_and_oldest_first(self, given: Given) -> None:
         await given.commit(given.entry("a", given.intent("a")), given.entry("b", filtered("mail")), given.entry("c"))
@@ -23,7 +29,7 @@ class HistoryContract(StoreWorld):
         assert list(found.ids) == [event.id for event in events]
         assert list(found.types) == ["mail"] * 3
         assert list(found.outcomes) == ["fired", "filtered", ""]
-        assert msgspec.json.decode(found.data) == [{"id": "a"}, {"id": "b"}, {"id": "c"}]
+        assert payloads(found) == [{"id": "a"}, {"id": "b"}, {"id": "c"}]
         assert found.next is None
         now = round(given.now().timestamp() * 1e6)
         assert (list(found.occurred_at), list(found.recorded_at)) == ([now] * 3, [now] * 3)
@@ -52,7 +58,7 @@ class HistoryContract(StoreWorld):
             await given.commit(given.entry(f"s{n}"))
             given.clock.advance(3600)
         found = await given.store.history("inbox", "mail", since=times[10], until=times[13])
-        assert msgspec.json.decode(found.data) == [{"id": "s10"}, {"id": "s11"}, {"id": "s12"}]
+        assert payloads(found) == [{"id": "s10"}, {"id": "s11"}, {"id": "s12"}]
         assert found.next is None
 
     async def test_history_goes_on_after_the_span_has_begun(self, given: Given) -> None:
@@ -64,7 +70,7 @@ class HistoryContract(StoreWorld):
         first = await given.store.history("inbox", "mail", since=since, limit=3)
         assert first.next is not None
         second = await given.store.history("inbox", "mail", since=since, after=first.next, limit=3)
-        assert [msgspec.json.decode(page.data)[0]["id"] for page in (first, second)] == ["s2", "s5"]
+        assert [payloads(page)[0]["id"] for page in (first, second)] == ["s2", "s5"]
 
     async def test_history_has_undated_events_and_those_of_many_triggers(self, given: Given) -> None:
         many = [filtered(f"t{n}") for n in range(12)]
@@ -79,4 +85,11 @@ class HistoryContract(StoreWorld):
         event = msgspec.structs.replace(given.entry("a").event, type="a\x1fb", data={"text": 'é "\n\u2028 🙂'})
         await given.commit(given.entry("a", event=event))
         found = await given.store.history("inbox", "mail")
-        assert (list(found.types), msgspec.json.decode(found.data)) == (["a\x1fb"], [{"text": 'é "\n\u2028 🙂'}])
+        assert (list(found.types), payloads(found)) == (["a\x1fb"], [{"text": 'é "\n\u2028 🙂'}])
+
+    async def test_history_tells_triggers_apart_whose_names_begin_alike(self, given: Given) -> None:
+        verdicts = [filtered("mail2"), Verdict(trigger="mail", outcome="error", reason='x","outcome":"fired')]
+        await given.commit(given.entry("a", *verdicts), given.entry("b", *reversed(verdicts)))
+        assert list((await given.store.history("inbox", "mail")).outcomes) == ["error", "error"]
+        assert list((await given.store.history("inbox", "mail2")).outcomes) == ["filtered", "filtered"]
+        assert list((await given.store.history("inbox", "mai")).outcomes) == ["", ""]
