@@ -16,6 +16,8 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (core
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 DEMO ?=
+# how long `make soak` is (tests/soak.py)
+ROUNDS ?= 1
 # measurements of `make bench`, all by default; with QUICK=1 only a look
 ONLY ?=
 QUICK ?=
@@ -41,8 +43,8 @@ check: setup ## Everything CI runs: ruff, mypy, import-linter, tests
 	@$(BIN)/lint-imports
 	@CI=true $(MAKE) --no-print-directory test
 
-soak: setup servers ## The crash and property tests with many more rounds (an hour or more)
-	@HARKEN_SOAK=1 $(PYTEST) --timeout 14400 tests
+soak: setup servers ## The crash and property tests at length, about an hour; ROUNDS=10 for ten times as long
+	@HARKEN_SOAK=$(ROUNDS) $(PYTEST) --timeout 14400 $$($(BIN)/python -m tests.soak)
 
 bench: setup servers ## Measure throughput, lag, memory, start and growth; ONLY=growth,webhook for some of it
 	@$(BIN)/python -m bench$(if $(ONLY), --only $(ONLY))$(if $(QUICK), --quick)

@@ -1,6 +1,6 @@
 """schemathesis with all its checks, also stateful, on a whole Harken: what the specification says is what happens.
 
-HARKEN_SOAK=1 gives it many more examples, HARKEN_EXAMPLES=30 so many.
+`make soak` gives it many more examples, HARKEN_EXAMPLES=30 so many.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from harken.api.openapi import specification
 from harken.app import App
 from tests.api.fuzzed_world import inhabited
 from tests.servers.postgres import PostgresServer
+from tests.soak import longer, patience
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 COMMAND = Path(sys.executable).with_name("st")
-SOAK = os.environ.get("HARKEN_SOAK") == "1"
 OPERATIONS = [one for methods in specification()["paths"].values() for one in methods.values()]
-EXAMPLES = os.environ.get("HARKEN_EXAMPLES", "200" if SOAK else "3")
+EXAMPLES = os.environ.get("HARKEN_EXAMPLES") or str(longer(__file__, 3))
 pytestmark = [
-    pytest.mark.timeout(600 if EXAMPLES == "3" else 14_400),
+    pytest.mark.timeout(600 if EXAMPLES == "3" else patience(14_400)),
     pytest.mark.skipif(shutil.which(COMMAND) is None, reason="schemathesis is not installed"),
 ]
 

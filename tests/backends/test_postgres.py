@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
@@ -20,6 +18,7 @@ from harken.testing.store import (
 from tests.backends.crashing import Crashing, Opening
 from tests.backends.postgres_database import server, url
 from tests.backends.quick_keys import quick_keys
+from tests.soak import SOAK, larger
 
 __all__ = ["quick_keys", "server", "url"]
 
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 SMALL = Settings(pool=3)
 CLAIM_SECONDS = 60.0
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 
 class OnPostgres(Crashing):
@@ -59,7 +57,7 @@ class TestRegistry(OnPostgres, RegistryContract):
 
 
 class TestRecords(OnPostgres, RecordsContract):
-    pass
+    many_rows = larger(__file__, 400)
 
 
 class TestUpkeep(OnPostgres, UpkeepContract):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -22,13 +21,12 @@ from harken.testing.store import (
 )
 from tests.backends.quick_keys import quick_keys
 from tests.servers.redis import RedisServer
+from tests.soak import SOAK, larger
 
 __all__ = ["quick_keys"]
 
 # its server is started once, and not by each worker
 pytestmark = pytest.mark.xdist_group("redis")
-
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +85,7 @@ class TestRegistry(OnRedis, RegistryContract):
 
 
 class TestRecords(OnRedis, RecordsContract):
-    pass
+    many_rows = larger(__file__, 400)
 
 
 class TestUpkeep(OnRedis, UpkeepContract):

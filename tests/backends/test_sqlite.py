@@ -18,6 +18,7 @@ from harken.testing.store import (
 )
 from tests.backends.crashing import Crashing, Opening
 from tests.backends.quick_keys import quick_keys
+from tests.soak import larger
 
 __all__ = ["quick_keys"]
 
@@ -52,7 +53,7 @@ class TestRegistry(Threaded, RegistryContract):
 
 
 class TestRecords(Threaded, RecordsContract):
-    pass
+    many_rows = larger(__file__, 400)
 
 
 class TestUpkeep(Threaded, UpkeepContract):

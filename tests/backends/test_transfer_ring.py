@@ -21,13 +21,14 @@ from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.backends.postgres_database import server, url
 from tests.backends.quick_keys import quick_keys
 from tests.backends.test_transfer import KEY, PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
+from tests.soak import larger
 
 __all__ = ["quick_keys", "redis_server", "redis_url", "server", "url"]
 
 # its server is started once, and not by each worker
 pytestmark = pytest.mark.xdist_group("transfer-ring")
 
-LARGE = 20_000 if os.environ.get("HARKEN_SOAK") else 8_000
+LARGE = larger(__file__, 8_000)
 MB = 1_000_000
 
 

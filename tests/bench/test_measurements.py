@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 from types import ModuleType
 
@@ -28,11 +27,12 @@ from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
 from bench.processes import ROOT
 from tests.downloads import debian, skip_or_fail
+from tests.soak import SOAK
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
 
 # a takeover lasts as long as a lease
-SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if os.environ.get("HARKEN_SOAK") else TINY
+SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if SOAK else TINY
 SERVERS = {
     postgres: "postgresql",
     redis: "redis-server",

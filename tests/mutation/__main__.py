@@ -50,7 +50,7 @@ DELIVERY = re.compile(
 HEAVY = ("pytest", "hypothesis", "aiohttp", "pydantic", "msgspec", "apsw", "asyncpg", "structlog", "lxml.etree")
 PATIENCE = 300
 QUICK_HISTORIES = (
-    ("20_000 if SOAK else 400", "24"),
+    ("longer(__file__, 400)", "24"),
     ("deadline=None,", "deadline=None, phases=[__import__('hypothesis').Phase.generate],"),
 )
 """Fewer histories, and none is made shorter: that one goes wrong is enough."""

@@ -24,6 +24,7 @@ from harken.services.files.scan import Scanner, pack_stamp
 from harken.source import Cursor, Host, PollSource
 from harken.testing import START, HandClock
 from harken.testing.source import Service, SourceContract, stored
+from tests.soak import larger
 
 
 class Tree:
@@ -397,7 +398,7 @@ async def test_notifications_ring(tree: Tree):
 
 
 async def test_a_quiet_scan_of_many_files_is_cheap(tmp_path: Path, host: Host, clock: HandClock):
-    count = 100_000 if os.environ.get("HARKEN_SOAK") else 10_000
+    count = larger(__file__, 10_000)
     for number in range(count):
         folder = tmp_path / f"d{number % 50}"
         folder.mkdir(exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,8 +17,8 @@ from harken.simulation.anonymous import Anonymiser
 from harken.simulation.case_runner import run_cases
 from tests.simulation.configuration import write_configuration
 from tests.simulation.recording import record
+from tests.soak import SOAK, longer
 
-SOAK = os.environ.get("HARKEN_SOAK") == "1"
 SECRET = "s3cr3t-of-the-installation-42"
 INCIDENT: dict[str, Any] = {
     "id": "P1",
@@ -167,7 +166,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100 if SOAK else 15, deadline=None, derandomize=not SOAK)
+@settings(max_examples=longer(__file__, 15), deadline=None, derandomize=not SOAK)
 @given(found=st.dictionaries(PLACES, VALUES, min_size=1, max_size=4), of_key=st.booleans())
 def test_no_case_has_a_secret_wherever_it_stood(found: dict[str, Any], of_key: bool) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from harken.simulation.search import play, shrink
 from harken.simulation.write_case import case_of, file_of
 from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import BUGS
+from tests.soak import SOAK, longer, patience
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
 FLOWS_OF = {
     "acknowledged before commit": ["pack"],
     "debounce keeps only the last": ["settled"],
@@ -57,7 +56,7 @@ def configuration(directory: Path, *flows: str) -> Configuration:
     return in_use(load_directory(write_configuration(directory, *flows)))
 
 
-@pytest.mark.parametrize("seed", range(40 if SOAK else 3))
+@pytest.mark.parametrize("seed", range(longer(__file__, 3)))
 def test_nothing_is_lost_or_doubled_whatever_happens(seed: int, tmp_path: Path):
     site = configuration(tmp_path)
 
@@ -99,8 +98,8 @@ def find(site: Configuration, first: int, plans: SharedPlans) -> tuple[int, Scri
     raise AssertionError(f"{MOST_SEEDS} seeds have not found it")
 
 
-@pytest.mark.timeout(3_600 if SOAK else 600)
-@pytest.mark.parametrize("first", [0, 1_000, 2_000] if SOAK else [0])
+@pytest.mark.timeout(patience(600))
+@pytest.mark.parametrize("first", [0, 1_000] if SOAK else [0])
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found_and_shrunk_to_a_case_that_fails(
     bug: str, first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from typing import Any
 
 from playwright.async_api import Page, expect
 
+from tests.soak import larger
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
 from tests.ui.test_runs import HOSTILE
 
-BURST = 2_000 if os.environ.get("HARKEN_SOAK") else 120
+BURST = larger(__file__, 120)
 SHOWN_IDS = """async () => {
   const list = document.querySelector(".virtual"), ids = new Set();
   for (let top = 0; top <= list.scrollHeight; top += list.clientHeight) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from harken.errors import Misconfigured
 from harken.language.cel import Condition, Decision, bind, compile_condition
 from harken.language.cel import condition as conditions
+from tests.soak import longer
 
 PATHS = st.sampled_from(
     ["event.a", "event.b", "event.a.b", 'event["a"]', "event.`a`", "meta.state", "meta.type", "trigger.event.a"]
@@ -104,7 +104,7 @@ def compiled(source: str) -> Condition:
         raise
 
 
-@settings(max_examples=20_000 if os.environ.get("HARKEN_SOAK") else 500, deadline=None)
+@settings(max_examples=longer(__file__, 500), deadline=None)
 @given(SOURCES, EVENTS, METAS)
 @example("!!event.a", {"a": True}, META)
 @example('event.a == "x?"', {"a": "x\ud800"}, META)

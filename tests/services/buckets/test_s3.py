@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -36,6 +35,7 @@ from harken.testing.source import Service, SourceContract
 from tests.servers.ports import free_port
 from tests.services.buckets.bucket import Bucket, goes_through_its_life
 from tests.services.buckets.serving import serving
+from tests.soak import larger
 
 # its server is started once, and not by each worker
 pytestmark = pytest.mark.xdist_group("s3")
@@ -123,7 +123,7 @@ async def test_keys_that_no_file_could_have_are_keys(host: Host) -> None:
 
 
 async def test_a_quiet_listing_of_many_keys_is_cheap(host: Host) -> None:
-    count = 100_000 if os.environ.get("HARKEN_SOAK") else 10_000
+    count = larger(__file__, 10_000)
     numbers = range(0, count, 1_000)
     keys = {begin: [f"in/order-{number:08}.json" for number in range(begin, begin + 1_000)] for begin in numbers}
     pages = {begin: listing(keys[begin], str(begin + 1_000) if begin + 1_000 < count else "") for begin in numbers}

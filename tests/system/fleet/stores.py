@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -11,10 +10,9 @@ import pytest
 
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.soak import SOAK
 
-__all__ = ["BOTH", "POSTGRES", "REDIS", "SOAK", "StoreServer", "running"]
-
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
+__all__ = ["BOTH", "POSTGRES", "REDIS", "StoreServer", "running"]
 
 
 def _on(*kinds: str) -> pytest.MarkDecorator:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak import larger
 from tests.system.fleet.outside_world import HOOK, signed
 from tests.system.fleet.replica_processes import Replica, until
-from tests.system.fleet.stores import BOTH, SOAK
+from tests.system.fleet.stores import BOTH
 from tests.system.fleet.world import replicas_on
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
-AWAY_SECONDS = 20.0 if SOAK else 6.0
+AWAY_SECONDS = larger(__file__, 6)
 
 
 @BOTH

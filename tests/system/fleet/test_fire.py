@@ -9,17 +9,18 @@ from random import Random
 
 import pytest
 
+from tests.soak import longer, patience
 from tests.system.fleet.network import Proxies
-from tests.system.fleet.stores import BOTH, SOAK
+from tests.system.fleet.stores import BOTH
 from tests.system.fleet.world import Scene, dice, replicas_behind_proxies
 
-ROUNDS = 120 if SOAK else 5
+ROUNDS = longer(__file__, 5)
 PAST_THE_LEASE = 3.6
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.timeout(7_200 if SOAK else 1_200),
+    pytest.mark.timeout(patience(1_200)),
 ]
 
 

@@ -11,12 +11,13 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.servers.redis import RedisServer
+from tests.soak import SOAK
 from tests.system.fleet.fleet import QUICK, Fleet
 from tests.system.fleet.network import Direct
 from tests.system.fleet.outside_world import SHARDS
 from tests.system.fleet.replica_forker import Pace
 from tests.system.fleet.replica_processes import Replica, until
-from tests.system.fleet.stores import POSTGRES, SOAK, running
+from tests.system.fleet.stores import POSTGRES, running
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 

@@ -23,10 +23,10 @@ from harken.clock import SystemClock
 from harken.runs import OPEN, Run
 from harken.testing.store.records import all_pages
 from tests.servers.ports import free_port
+from tests.soak import longer, patience
 from tests.system.kill.outside_world import ForwardQueues, Nursery, answers
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
-LIVES = 40 if SOAK else 4
+LIVES = longer(__file__, 4)
 QUEUES = 3
 WAIT_AFTER_LOCK = 5.0
 """Seconds after which a feed is read again that could not be stored."""
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.xdist_group("kill"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.timeout(7_200 if SOAK else 1_200),
+    pytest.mark.timeout(patience(1_200)),
 ]
 
 WORKFLOW = """

@@ -19,16 +19,16 @@ from harken.clock import SystemClock
 from harken.runs import OPEN, Run
 from harken.testing.store.records import all_pages
 from tests.servers.ports import free_port
+from tests.soak import longer, patience
 from tests.system.kill.outside_world import Nursery, Sender, Shop, Sink, answers, configure, listing_of_now
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
-ROUNDS = 500 if SOAK else 60
+ROUNDS = longer(__file__, 60)
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.xdist_group("kill"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.timeout(7_200 if SOAK else 1_800),
+    pytest.mark.timeout(patience(1_800)),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,16 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.soak import SOAK, longer, patience
 from tests.system.property import scenarios
 from tests.system.property.fleet import played
 from tests.system.property.fleet_scenario import fleets
 from tests.system.property.fleet_stores import PostgresHome, RedisHome, SqliteHome
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
-
 
 def examples(number: int) -> settings:
     return settings(
-        max_examples=60 * number if SOAK else number,
+        max_examples=longer(__file__, number),
         deadline=None,
         print_blob=True,
         # CI sees the same histories every time; new ones are looked for in `make soak`
@@ -30,7 +28,7 @@ def examples(number: int) -> settings:
     )
 
 
-@pytest.mark.timeout(14_400 if SOAK else 1_800)
+@pytest.mark.timeout(patience(1_800))
 class TestThreeReplicasStartOneRunOfEachOccurrence:
     @examples(30)
     @given(scenario=fleets())

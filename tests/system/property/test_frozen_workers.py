@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -23,9 +22,9 @@ from harken.run.workflows import WorkflowCache
 from harken.source import Act
 from harken.store import Definitions, NewRun
 from harken.testing import VirtualClock, run_virtual
+from tests.soak import SOAK, longer, patience
 from tests.system.property.scenarios import RARE_LOOKS
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
 STEPS = ("one", "two", "three")
 FLOW = msgspec.json.encode({"steps": [{"id": name, "action": "desk.do"} for name in STEPS]})
 numbers = count()
@@ -123,9 +122,9 @@ class Office:
         self.store.abandon()
 
 
-@pytest.mark.timeout(14_400 if SOAK else 1_200)
+@pytest.mark.timeout(patience(1_200))
 @settings(
-    max_examples=2_000 if SOAK else 60,
+    max_examples=longer(__file__, 60),
     deadline=None,
     derandomize=not SOAK,
     database=None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,9 +22,9 @@ from harken.store import Definitions, Settlement
 from harken.testing.clock import HandClock
 from harken.testing.crashing import Crash, CrashingStore
 from tests.ingest.process import FLOWS, NoExecutor
+from tests.soak import SOAK, longer
 from tests.system.property.fleet_stores import Home, PostgresHome, RedisHome, SqliteHome
 
-SOAK = os.environ.get("HARKEN_SOAK") == "1"
 WINDOW = 100
 REPLICAS = 2
 KEYS = "xy"
@@ -187,7 +186,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Item], list[Delivery], list[Deliver
 
 def examples(number: int) -> Any:
     return settings(
-        max_examples=number * 100 if SOAK else number,
+        max_examples=longer(__file__, number),
         deadline=None,
         # a failing history of these is short, and shrinking it takes minutes
         phases=[Phase.explicit, Phase.generate] if not SOAK else list(Phase),

@@ -24,8 +24,9 @@ from harken.schedule import Quiet
 from harken.store import Definitions, Settlement
 from harken.testing.clock import HandClock
 from tests.ingest.process import FLOWS, NoExecutor
+from tests.soak import SOAK
 from tests.system.property.fleet_stores import Home, PostgresHome, RedisHome, SqliteHome
-from tests.system.property.test_gathering import GATHERS, LEFT, RIGHT, SOAK
+from tests.system.property.test_gathering import GATHERS, LEFT, RIGHT
 
 # noon, so that hours and days begin far away
 NOON = datetime.fromisoformat("2026-03-02T12:00:30+00:00")

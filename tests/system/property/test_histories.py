@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import count
 from pathlib import Path
 
@@ -10,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from harken.testing import START, VirtualClock, VirtualLoop, run_virtual
+from tests.soak import SOAK, longer, patience
 from tests.system.property import scenarios
 from tests.system.property.comparison import judge
 from tests.system.property.engine import Stage
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
 numbers = count()
 
 
 def examples(share: float) -> settings:
     return settings(
-        max_examples=round(share * (20_000 if SOAK else 400)),
+        max_examples=round(share * longer(__file__, 400)),
         deadline=None,
         print_blob=True,
         # CI sees the same histories every time; new ones are looked for in `make soak`
@@ -48,7 +47,7 @@ def played(scenario: scenarios.Scenario, room: Path) -> None:
             file.unlink()
 
 
-@pytest.mark.timeout(14_400 if SOAK else 1_800)
+@pytest.mark.timeout(patience(1_800))
 class TestEachOccurrenceStartsOneRun:
     @examples(0.3)
     @given(scenario=scenarios.scenarios("listing"))

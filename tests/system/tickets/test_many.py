@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,13 +16,13 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.waiting_clock import run_waiting
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.soak import ROUNDS, larger, patience
 from tests.system.property.fleet_stores import PostgresHome, RedisHome, SqliteHome
 from tests.system.tickets.lagging_github import writes_by_ticket
 from tests.system.tickets.replicas import MIXED, Replicas, replicas
 from tests.system.tickets.store_homes import ServedStores, Stores
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
-SEEDS = range(1, 4) if SOAK else (1,)
+SEEDS = range(1, 2 + ROUNDS)
 MOST_WRITES = 4
 QUIET = 1_000.0
 """After so long, a sweep has looked at every ticket again."""
@@ -103,31 +102,31 @@ async def every_ticket_ran_once(fleet: Replicas, tickets: int) -> None:
 
 
 class TestEveryTicketRunsOnceAndShowsItsEndWhoeverIsKilled:
-    @pytest.mark.timeout(14_400 if SOAK else 600)
+    @pytest.mark.timeout(patience(600))
     @pytest.mark.parametrize("seed", SEEDS)
     @virtual
     async def test_on_sqlite(self, clock: VirtualClock, tmp_path: Path, seed: int) -> None:
-        tickets, kills = (1_000, 30) if SOAK else (60, 6)
+        tickets, kills = larger(__file__, 60), larger(__file__, 6)
         await run_with_kills(clock, tmp_path, lambda: Stores(SqliteHome(tmp_path)), seed, tickets, kills)
 
-    @pytest.mark.timeout(14_400 if SOAK else 600)
+    @pytest.mark.timeout(patience(600))
     @pytest.mark.parametrize("seed", SEEDS)
     def test_on_postgres(self, tmp_path: Path, postgres: PostgresServer, seed: int) -> None:
         self.play(tmp_path, lambda: ServedStores(PostgresHome(postgres)), seed)
 
-    @pytest.mark.timeout(14_400 if SOAK else 600)
+    @pytest.mark.timeout(patience(600))
     @pytest.mark.parametrize("seed", SEEDS)
     def test_on_redis(self, tmp_path: Path, redis: RedisServer, seed: int) -> None:
         self.play(tmp_path, lambda: ServedStores(RedisHome(redis)), seed)
 
     def play(self, directory: Path, home: Home, seed: int) -> None:
-        tickets, kills = (300, 20) if SOAK else (15, 3)
+        tickets, kills = larger(__file__, 15), larger(__file__, 3)
         run_waiting(lambda clock: run_with_kills(clock, directory, home, seed, tickets, kills))
 
 
 @virtual
 async def test_without_disasters_four_writes_are_enough(clock: VirtualClock, tmp_path: Path) -> None:
-    tickets = 1_000 if SOAK else 30
+    tickets = larger(__file__, 30)
     async with replicas(clock, tmp_path, text=OFTEN_ENOUGH) as fleet:
         random = Random(1)
         await clock.sleep(40)

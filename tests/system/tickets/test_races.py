@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
+from tests.soak import SOAK
 from tests.system.tickets.lagging_github import lifecycle_of
 from tests.system.tickets.replicas import Replicas, replicas
 
-SOAK = bool(os.environ.get("HARKEN_SOAK"))
 WITHDRAWN = [("unlabeled", True), ("closed", False), *([("unlabeled", False), ("closed", True)] if SOAK else [])]
 """How a ticket is withdrawn, and whether a webhook tells of it."""
 SECONDS = [10.0, 58.0, 60.0, 60.5, *([45.0, 59.0, 59.5, 61.0, 61.5, 62.0] if SOAK else [])]

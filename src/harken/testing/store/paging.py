@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from harken.operate.operator import Operator
 from harken.testing.store.world import Given, StoreWorld
 
 __all__ = ["PagingContract"]
 
-MANY, CHANGED = (100_000, 1_000) if os.environ.get("HARKEN_SOAK") else (400, 60)
-"""So many rows are paged through, and so many are added and deleted meanwhile."""
 AT_ONCE = 100
 
 
@@ -28,14 +25,17 @@ async def _pages(operator: Operator, operation: str, limit: int) -> AsyncIterato
 
 
 class PagingContract(StoreWorld):
+    many_rows: ClassVar[int] = 400
+    """So many rows are paged through; about a seventh as many are added and deleted meanwhile."""
+
     async def test_pages_of_events_while_others_come_and_go(self, given: Given) -> None:
         random, gone, added = Random(7), set[int](), 0
-        for begin in range(0, MANY, AT_ONCE):
+        for begin in range(0, self.many_rows, AT_ONCE):
             await given.commit(*(given.entry(f"s{begin + n}") for n in range(AT_ONCE)))
         there = [event.id async for event in _events(given)]
         operator = Operator(given.store, None, None, given.clock)
-        size = min(500, MANY // 10)
-        each = CHANGED * size // MANY + 1
+        size = min(500, self.many_rows // 10)
+        each = size * 60 // 400 + 1
         seen: list[int] = []
         async for page in _pages(operator, "events.list", size):
             seen += [row["id"] for row in page]

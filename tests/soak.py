@@ -1,0 +1,80 @@
+"""How much longer tests are in `make soak`: one place for all of them, and one factor over it.
+
+A round takes about an hour on two cores; `make soak ROUNDS=10` makes ten times as many histories, kills and lives.
+Only what is longer here is part of it: the other tests would do again what `make test` does.
+
+    python -m tests.soak     # the files of a round
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["LONGER", "ROUNDS", "SOAK", "larger", "longer", "patience"]
+
+TESTS = Path(__file__).parent
+
+ROUNDS = int(os.environ.get("HARKEN_SOAK") or 0)
+"""How many rounds of `make soak` this is; none in `make test`."""
+SOAK = ROUNDS > 0
+
+LONGER: Mapping[str, int] = {
+    "api/test_schemathesis.py": 10,
+    "backends/test_postgres.py": 100,
+    "backends/test_redis.py": 100,
+    "backends/test_sqlite.py": 100,
+    "backends/test_transfer_ring.py": 3,
+    "bench/test_measurements.py": 1,
+    "language/cel/test_plain.py": 40,
+    "services/buckets/test_s3.py": 10,
+    "services/test_files.py": 10,
+    "simulation/test_add_case.py": 7,
+    "simulation/test_simulate.py": 5,
+    "system/fleet/test_away.py": 3,
+    "system/fleet/test_config.py": 1,
+    "system/fleet/test_fire.py": 10,
+    "system/fleet/test_history.py": 1,
+    "system/fleet/test_late.py": 1,
+    "system/fleet/test_roles.py": 1,
+    "system/fleet/test_streams.py": 1,
+    "system/fleet/test_takeover.py": 1,
+    "system/kill/test_forward.py": 5,
+    "system/kill/test_kill.py": 5,
+    "system/property/test_fleet.py": 10,
+    "system/property/test_frozen_workers.py": 10,
+    "system/property/test_gathering.py": 10,
+    "system/property/test_gathering_pairs.py": 1,
+    "system/property/test_histories.py": 10,
+    "system/tickets/test_many.py": 3,
+    "system/tickets/test_races.py": 1,
+    "ui/test_events.py": 10,
+}
+"""How many times longer or larger than in `make test`, by file. With 1 a test only has more cases, or more stores."""
+
+PATIENCE_SECONDS = 14_400
+
+
+def longer(file: str, usual: int) -> int:
+    """How often a test of the file repeats what it does, which is `usual` in `make test`."""
+    return usual * LONGER[_name(file)] * ROUNDS if SOAK else usual
+
+
+def larger(file: str, usual: int) -> int:
+    """How many things a test of the file has at once, which is `usual` in `make test`: not more in several rounds."""
+    return usual * LONGER[_name(file)] if SOAK else usual
+
+
+def patience(usual: int) -> int:
+    """The seconds after which a test is given up, which is `usual` in `make test`."""
+    return PATIENCE_SECONDS * ROUNDS if SOAK else usual
+
+
+def _name(file: str) -> str:
+    return Path(file).relative_to(TESTS).as_posix()
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"tests/{file}\n" for file in LONGER)
