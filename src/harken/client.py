@@ -187,6 +187,15 @@ class Client:
     def workflow(self, name: str) -> shapes.WorkflowDetail:
         return cast("shapes.WorkflowDetail", self.call("workflows.show", {"name": name}))
 
+    def workflow_source(self, name: str) -> shapes.WorkflowSource:
+        """The file of the workflow as it is written."""
+        return cast("shapes.WorkflowSource", self.call("workflows.source", {"name": name}))
+
+    def write_workflow(self, name: str, revision: str, text: str, *, dry_run: bool = False) -> shapes.WrittenWorkflow:
+        """Replace the file of the version that was read. Raises Outdated if somebody changed it since."""
+        given = {"name": name, "text": text, "dry_run": dry_run}
+        return cast("shapes.WrittenWorkflow", self.call("workflows.write", given, match=f'"{revision}"'))
+
     def create_trigger(self, row: Mapping[str, Any], *, key: str = "") -> shapes.TriggerRow:
         """Make a trigger of these fields: name, provider, config, condition, options, workflow, enabled."""
         return cast("shapes.TriggerRow", self.call("triggers.create", row, key=key))

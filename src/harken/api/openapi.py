@@ -14,6 +14,7 @@ from harken.api.params import BODY_LIMIT, MOST, PAGE
 from harken.api.routes import ROUTES, Param, Route
 from harken.api.shapes import ANSWERS, Problem
 from harken.operate.bulk import ACTIONS, OF_RUNS
+from harken.operate.config_schema import OFFERED
 from harken.operate.operator import OPERATIONS
 from harken.operate.principal import ROLES
 
@@ -111,6 +112,7 @@ NARROWED: Mapping[str, Schema] = {
     "triggers.bank.limit": {"type": "integer", "minimum": 1, "maximum": 200},
     "tools.list.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
     "tools.schemas.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
+    "config.schema.file": {"enum": list(OFFERED)},
     "bulk.plan.action": {"enum": list(ACTIONS)},
     "bulk.plan.agent": {"type": "string", "pattern": TEXT},
     "tokens.create.name": _TOKEN_NAME,

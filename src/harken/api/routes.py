@@ -98,6 +98,7 @@ _TRIGGER = "/api/triggers/{name:path}"
 _ROW: Mapping[str, Param] = {
     "provider": "text", "config": "any", "condition": "cel", "options": "object", "workflow": "any", "enabled": "flag",
 }  # fmt: skip
+_WORKFLOW_SOURCE = "/api/workflows/{name:path}/source"
 _POLLER = "/admin/pollers/{id}"
 
 # names may contain slashes, so of two matching paths the longer one comes first
@@ -109,6 +110,7 @@ _TABLE = (
     _get("diff", "/api/diff"),
     _post("reload", "/api/reload"),
     _get("config.check", "/api/config/check"),
+    _get("config.schema", "/api/config/schema", file="text"),
     _post("store.check", "/api/store/check"),
     _post("store.backup", "/api/store/backup", target="text"),
     _list("triggers.list", "/api/triggers", type="text", where="filter"),
@@ -199,6 +201,8 @@ _TABLE = (
     _post("webhooks.curl", "/api/webhooks/curl", id="text"),
     _list("workflows.list", "/api/workflows"),
     _get("workflows.check", "/api/workflows/check", name="text"),
+    _versioned("workflows.source", "GET", _WORKFLOW_SOURCE, name="text"),
+    _versioned("workflows.write", "PUT", _WORKFLOW_SOURCE, name="text", text="text", dry_run="flag"),
     _post("workflows.run", "/api/workflows/{name:path}/run", name="text", input="object"),
     _get("workflows.show", "/api/workflows/{name:path}", name="text"),
     _list("integrations.list", "/api/integrations"),

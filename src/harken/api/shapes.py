@@ -53,6 +53,8 @@ __all__ = [
     "Webhook",
     "Workflow",
     "WorkflowDetail",
+    "WorkflowSource",
+    "WrittenWorkflow",
 ]
 
 Time = str
@@ -491,6 +493,31 @@ class WorkflowDetail(TypedDict):
     triggers: list[str]
 
 
+class WorkflowSource(TypedDict):
+    """A file as it is written. `revision` is its ETag; `reason` says why it cannot be changed from here."""
+
+    name: str
+    file: str
+    text: str
+    revision: str
+    writable: bool
+    reason: str
+
+
+class WrittenWorkflow(TypedDict):
+    """`diff` is what changes, `findings` what is wrong with the text, `reload` what the controller made of it."""
+
+    name: str
+    file: str
+    diff: str
+    findings: list[Finding]
+    writable: bool
+    reason: str
+    written: bool
+    revision: str
+    reload: dict[str, Any] | None
+
+
 class Service(TypedDict):
     kind: str
     summary: str
@@ -582,6 +609,8 @@ ANSWERS: Mapping[str, Any] = {
     "workflows.list": Workflow,
     "workflows.run": StartedRun,
     "workflows.show": WorkflowDetail,
+    "workflows.source": WorkflowSource,
+    "workflows.write": WrittenWorkflow,
     "services.list": Service,
     "services.show": ServiceDetail,
     "event_types.list": EventType,

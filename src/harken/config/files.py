@@ -28,9 +28,11 @@ __all__ = [
 _ENDINGS = (".yaml", ".yml")
 
 
-def read_tree(directory: Path, file: str, lookup: Lookup, report: Report) -> Node | None:
-    """Return the tree of a file with its references replaced; None when it cannot be read."""
-    source = read_source(directory / file, file, report)
+def read_tree(directory: Path, file: str, lookup: Lookup, report: Report, text: bytes | None = None) -> Node | None:
+    """Return the tree of a file with its references replaced; None when it cannot be read.
+
+    `text` is what the file would have."""
+    source = read_source(directory / file, file, report) if text is None else text
     tree = parse(source, file, report) if source is not None else None
     return interpolate(tree, lookup, report) if tree is not None else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import BaseModel
 
@@ -65,11 +66,12 @@ def load(
     stored: AccountStore | None = None,
     checker_for: Callable[[Mapping[str, str]], Checker] | None = None,
     wanted: Iterable[str] = (),
+    texts: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Loaded:
     """Read the directory. Never raises because of its contents: a wrong item is refused by name, and the others run.
 
     `checker_for` makes the check of workflows from the accounts (name to kind). `wanted` accounts are looked up
-    although nothing uses them.
+    although nothing uses them. `texts` stand for the files below workflows/ of these names, which may not exist.
     """
     allowed = allowed_directories(directory)
     lookup = Lookup(directory, environ or {}, secrets, allowed)
@@ -89,7 +91,7 @@ def load(
         # called when all accounts are known
         return checker_for(resolver.kinds()) if checker_for else check_workflow
 
-    return Loader(directory, lookup, resolver, allowed).load_all(make_checker, wanted)
+    return Loader(directory, lookup, resolver, allowed, texts).load_all(make_checker, wanted)
 
 
 def _compile_condition(source: str) -> object:
@@ -113,8 +115,16 @@ def _compile_key(source: str) -> object:
 class Loader:
     """The state of one load: what was read so far, and the findings about it."""
 
-    def __init__(self, directory: Path, lookup: Lookup, resolver: Resolver, allowed: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        lookup: Lookup,
+        resolver: Resolver,
+        allowed: Sequence[Path],
+        texts: Mapping[str, bytes],
+    ) -> None:
         self._directory = directory
+        self._texts = texts
         self._allowed = allowed
         self._lookup = lookup
         self._resolver = resolver
@@ -143,7 +153,7 @@ class Loader:
         report = Report()
         files = workflow_files(self._directory, report, self._allowed)
         self._record("file:workflows", report)
-        for file in files:
+        for file in sorted({*files, *self._texts}):
             self._read_workflow(file, checker)
         if self._on_failure is not None:
             self._claims.setdefault(ON_FAILURE, []).append(self._on_failure.place)
@@ -325,7 +335,7 @@ class Loader:
 
     def _read_workflow(self, file: str, checker: Checker | None) -> None:
         report = Report()
-        tree = read_tree(self._directory, file, self._lookup, report)
+        tree = read_tree(self._directory, file, self._lookup, report, self._texts.get(file))
         entry = read_workflow(tree, file, self._resolver, checker, report) if tree is not None else None
         if tree is not None and entry is not None:
             check_prices(entry.trigger, entry.workflow.definition, self._settings.models, tree, report)

@@ -6,19 +6,24 @@ Made of the same models that `config check` uses. A schema cannot know everythin
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harken.errors import Malformed
+from harken.operate.context import Context
 from harken.operate.rows import Plain
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from harken.source import Plugin
 
-__all__ = ["FILES", "file_schema", "write_schemas"]
+__all__ = ["FILES", "OFFERED", "file_schema", "schema", "write_schemas"]
 
 FILES: Mapping[str, str] = {
     "harken": "harken.yaml",
@@ -26,13 +31,27 @@ FILES: Mapping[str, str] = {
     "pollers": "pollers.yaml",
     "cases": "tests/*.yaml",
 }
+OFFERED = ("workflow", "harken", "pollers")
+"""Those that a running controller gives; test cases are no part of it."""
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _TEXT_TOO = {"number": "string", "integer": "string", "boolean": "string", "array": "string", "object": "string"}
 _INTERPOLATED = {"type": "string", "pattern": r"\$\{|\{\{"}
 _LISTENS = ("poll", "webhook", "stream", "file", "schedule", "event", "api", "feed")
 
 
-def file_schema(name: str, *, cases: type[BaseModel]) -> Plain:
+async def schema(context: Context, *, file: str = "workflow") -> Plain:
+    """The JSON Schema of a kind of file, with the services that are installed: what editors complete."""
+    if file not in OFFERED:
+        raise Malformed(f"there is no schema of {file}", fix=suggest_fix(file, OFFERED))
+    return await asyncio.to_thread(_cached_schema, file)
+
+
+@cache
+def _cached_schema(name: str) -> Plain:
+    return file_schema(name)
+
+
+def file_schema(name: str, *, cases: type[BaseModel] | None = None) -> Plain:
     """The schema of one of `FILES`, with the services that are installed here. `cases` is the model of test cases."""
     from harken.services import registry
 
@@ -51,7 +70,7 @@ def write_schemas(into: Path, *, cases: type[BaseModel]) -> list[str]:
 
 
 class _Schemas:
-    def __init__(self, plugins: Mapping[str, Plugin], cases: type[BaseModel]) -> None:
+    def __init__(self, plugins: Mapping[str, Plugin], cases: type[BaseModel] | None) -> None:
         self._plugins = plugins
         self._cases_model = cases
         self._definitions: dict[str, Any] = {}
@@ -183,6 +202,7 @@ class _Schemas:
         return {"type": "object", "properties": {"pollers": self._jobs(), "agents": {}}}
 
     def _cases(self) -> Plain:
+        assert self._cases_model is not None
         return self._model(self._cases_model)
 
     def _kinds(self) -> Iterable[tuple[str, Plugin]]:

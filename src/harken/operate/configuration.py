@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Site",
+    "all_rows",
     "config_findings",
     "credentials_of",
     "finding_row",
     "finding_rows",
+    "findings_with",
     "is_configured",
     "load_directory",
     "only_workflows",
@@ -49,10 +52,12 @@ def load_directory(
     *,
     stored: AccountStore | None = None,
     wanted: Iterable[str] = (),
+    texts: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Loaded:
     """The configuration, checked against the services and steps that are installed here.
 
-    `stored` replaces the credential store; accounts in `wanted` are resolved even if nothing uses them.
+    `stored` replaces the credential store; accounts in `wanted` are resolved even if nothing uses them. `texts` stand
+    for the workflow files of these names.
     """
     from harken.config.loader import load
     from harken.services import registry
@@ -68,6 +73,7 @@ def load_directory(
         secrets=credentials.secret,
         stored=stored or credentials,
         wanted=wanted,
+        texts=texts,
     )
 
 
@@ -121,7 +127,7 @@ def site_of(loaded: Loaded | None) -> Site:
 
 def config_findings(directory: Path) -> list[Plain]:
     """Every finding in the directory's files."""
-    return _all_rows(_loaded(directory))
+    return all_rows(_loaded(directory))
 
 
 def is_configured(directory: Path) -> bool:
@@ -134,8 +140,10 @@ def is_configured(directory: Path) -> bool:
     return any(os.path.lexists(directory / name) for name in names)
 
 
-def site_findings(loaded: Loaded) -> list[Finding]:
-    """What the files cannot show alone: nothing to do, and steps whose model cannot be asked from here."""
+def site_findings(loaded: Loaded, texts: Mapping[str, bytes] = MappingProxyType({})) -> list[Finding]:
+    """What the files cannot show alone: nothing to do, and steps whose model cannot be asked from here.
+
+    `texts` stand for the workflow files of these names."""
     from harken.config.findings import Place, Report
     from harken.config.loaded import MAIN
     from harken.config.workflows import check_providers
@@ -145,11 +153,12 @@ def site_findings(loaded: Loaded) -> list[Finding]:
         message = "there are no workflows and no poller jobs, so nothing will happen"
         report.warn(Place(MAIN), (), message, "Begin with: harken init", "missing")
     for name, workflow in loaded.workflows.items():
-        check_providers(workflow.definition.get("steps"), loaded.settings.models, workflow_tree(loaded, name), report)
+        tree = workflow_tree(loaded, name, texts)
+        check_providers(workflow.definition.get("steps"), loaded.settings.models, tree, report)
     return report.findings
 
 
-def workflow_tree(loaded: Loaded, workflow: str) -> Node:
+def workflow_tree(loaded: Loaded, workflow: str, texts: Mapping[str, bytes] = MappingProxyType({})) -> Node:
     """The file of a workflow, for the places in it; of a job, only its name."""
     from harken.config.files import read_tree
     from harken.config.findings import Place, Report
@@ -158,7 +167,8 @@ def workflow_tree(loaded: Loaded, workflow: str) -> Node:
     from harken.config.yaml.nodes import Scalar
 
     file = loaded.origins.get(item("workflow", workflow))
-    tree = read_tree(loaded.directory, file, Lookup(loaded.directory, os.environ), Report()) if file else None
+    lookup = Lookup(loaded.directory, os.environ)
+    tree = read_tree(loaded.directory, file, lookup, Report(), texts.get(file)) if file else None
     origin = loaded.origins.get(item("poller", workflow), MAIN)
     return tree or Scalar(value=None, place=Place(file or origin))
 
@@ -166,14 +176,20 @@ def workflow_tree(loaded: Loaded, workflow: str) -> Node:
 def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
     """The findings in workflow files: all of them, or those of one workflow or file name."""
     loaded = _loaded(directory)
-    rows = only_workflows(_all_rows(loaded), name)
+    rows = only_workflows(all_rows(loaded), name)
     if name and not rows and name not in loaded.workflows:
         raise NotFound(f"there is no workflow {name}", fix=suggest_fix(name, loaded.workflows))
     return rows
 
 
-def _all_rows(loaded: Loaded) -> list[Plain]:
-    return [*finding_rows(loaded), *map(finding_row, site_findings(loaded))]
+def findings_with(directory: Path, texts: Mapping[str, bytes]) -> list[Plain]:
+    """Every finding that there would be if workflow files of these names had these texts."""
+    return all_rows(load_directory(directory, texts=texts), texts)
+
+
+def all_rows(loaded: Loaded, texts: Mapping[str, bytes] = MappingProxyType({})) -> list[Plain]:
+    """The findings of a configuration, and those of `site_findings`."""
+    return [*finding_rows(loaded), *map(finding_row, site_findings(loaded, texts))]
 
 
 def only_workflows(rows: list[Plain], name: str = "") -> list[Plain]:

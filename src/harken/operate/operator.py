@@ -15,6 +15,7 @@ from harken.operate import (
     agent_tools,
     audit,
     bulk,
+    config_schema,
     event_bank,
     events,
     feeds,
@@ -33,6 +34,7 @@ from harken.operate import (
     trigger_rows,
     triggers,
     webhooks,
+    workflow_files,
     workflows,
 )
 from harken.operate.activity import activity
@@ -67,8 +69,11 @@ Operation = Callable[..., Awaitable[Plain]]
 
 BACKUP = "store.backup"
 FORGET = "events.forget"
+WRITE = "workflows.write"
 FORGOTTEN = ("forgotten", "events", "runs", "letters", "notes")
 """What the audit log keeps of a forgetting, beside a mark in place of the subject."""
+WRITTEN = ("file", "revision")
+"""What the audit log keeps of a file that was written."""
 
 READS: Mapping[str, Operation] = {
     "me": me,
@@ -77,6 +82,7 @@ READS: Mapping[str, Operation] = {
     "doctor": doctor,
     "diff": status.diff,
     "config.check": status.check_config,
+    "config.schema": config_schema.schema,
     "store.check": status.check_store,
     "triggers.list": triggers.list_triggers,
     "triggers.show": triggers.show,
@@ -107,6 +113,7 @@ READS: Mapping[str, Operation] = {
     "workflows.list": workflows.list_workflows,
     "workflows.show": workflows.show,
     "workflows.check": workflows.check,
+    "workflows.source": workflow_files.source,
     "integrations.list": integrations.list_integrations,
     "integrations.show": integrations.show,
     "services.list": services.list_services,
@@ -162,6 +169,7 @@ CHANGES: Mapping[str, Operation] = {
     "tickets.adopt": tickets.adopt,
     "trackers.fix": trackers.fix,
     "workflows.run": workflows.run,
+    WRITE: workflow_files.write,
     "integrations.renew": integrations.renew,
     "tokens.create": tokens.create,
     "tokens.revoke": tokens.revoke,
@@ -253,9 +261,11 @@ class Operator:
             answer = await OPERATIONS[operation](context, **params)
         except HarkenError as error:
             raise redact_error(error, self._secrets()) from None
-        if operation in CHANGES:
+        if operation in CHANGES and not params.get("dry_run"):
             what = str(params.get("name") or params.get("id") or params.get("ticket") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
+            if operation == WRITE:
+                detail |= {name: answer[name] for name in WRITTEN}
             if operation == FORGET:
                 # who was forgotten must not be remembered here
                 what, detail = answer["subject"], {name: answer[name] for name in FORGOTTEN}

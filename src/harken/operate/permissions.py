@@ -1,6 +1,6 @@
 """Who may do what: one row for each operation. An operation without a row is refused, and fails the build.
 
-`docs/reference/permissions.md` is made of this table by `docs/make_permissions.py`.
+`docs/reference/permissions.md` is made of this table by `tests/docs/permissions_page.py`.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "diff": _EVERYTHING,
     "reload": _does("everything"),
     "config.check": _EVERYTHING,
+    "config.schema": _EVERYTHING,
     "store.check": _does("everything"),
     "store.backup": _ADMIN,
     "triggers.list": _sees("list", "name"),
@@ -133,6 +134,8 @@ PERMISSIONS: Mapping[str, Permission] = {
     "workflows.show": _sees("workflow", "name"),
     "workflows.check": _EVERYTHING,
     "workflows.run": _does("workflow", "name"),
+    "workflows.source": _ADMIN,
+    "workflows.write": _ADMIN,
     "integrations.list": _EVERYTHING,
     "integrations.show": _EVERYTHING,
     "services.list": _EVERYTHING,
