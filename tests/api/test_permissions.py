@@ -76,7 +76,9 @@ async def runs_of(office: Office, event: str, feed: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    # a backup is written to the path that is named
+    monkeypatch.chdir(tmp_path)
     async with opened(tmp_path) as office, serving(office, local_token=LOCAL) as served:
         await settled(office)
         uids = {state.name: state.uid for state in await office.store.triggers()}
