@@ -24,6 +24,7 @@ from harken.match import Read, compile_rules, match, recognise
 from harken.operate.activity import Buckets
 from harken.operate.engine import Preview, Shown
 from harken.operate.operator import Operator
+from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
@@ -71,6 +72,7 @@ class FakeEngine:
         self.waits = 0
         self.beats = 1
         self.activity: Buckets = {}
+        self.trigger_activity: Counts = {}
         self.shown_since: tuple[Shown, ...] = ()
 
     async def reload(self) -> Mapping[str, Any]:
@@ -118,6 +120,9 @@ class FakeEngine:
 
     def unsaved_activity(self) -> Buckets:
         return self.activity
+
+    def unsaved_trigger_activity(self) -> Counts:
+        return self.trigger_activity
 
     def budgets(self) -> Mapping[str, Level]:
         return self.levels

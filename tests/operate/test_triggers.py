@@ -14,6 +14,7 @@ from harken.event import Span
 from harken.ingest.live import Late
 from harken.operate.rows import gaps, plain, shorten
 from harken.runs import Again, Dead
+from harken.schedule import Cron
 from harken.source import Lag
 from harken.store import Settlement
 from harken.testing import START
@@ -217,3 +218,12 @@ async def test_what_waits_at_the_broker_is_on_the_page_of_a_trigger(office: Offi
     office.engine.lags[POLLED.name] = Lag(messages=12, seconds=3.0)
     shown = await office.ask("triggers.show", name="oncall")
     assert (shown["lag_messages"], shown["lag_seconds"]) == (12, 3.0)
+
+
+async def test_a_schedule_says_when_it_fires_first(office: Office) -> None:
+    daily = msgspec.structs.replace(POLLED, kind="cron", schedule=Cron(expression="0 6 * * *"))
+    office.operator.loaded = replace(office.loaded, feeds=(daily, *office.loaded.feeds[1:]))
+    row = listed(await office.ask("triggers.list"))
+
+    assert (row["type"], row["status"]) == ("schedule", "new")
+    assert row["next_read_at"].endswith("T06:00:00Z")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
@@ -62,6 +62,42 @@ async def test_it_tells_which_clause_held_what_back_and_what_another_condition_w
     answer = page.get_by_role("status", name="Answer of the backtest")
     await expect(answer.get_by_text("1 more event would fire, 0 would no longer")).to_be_visible()
     await expect(answer.get_by_text("the rules as they are give the recorded verdict for 2 of them")).to_be_visible()
+
+
+async def test_the_last_day_of_all_that_is_seen_is_one_request(page: Page, harken: HarkenProcess) -> None:
+    for at in range(3):
+        await harken.send("deploys", id=f"d-{at}", service="checkout" if at else "search")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/activity/" in request.url else None)
+    await page.goto("/triggers")
+    deploys = page.get_by_role("listbox", name="Triggers").get_by_role("option", name="deploys")
+
+    await expect(deploys.get_by_role("img", name="Last 24 h: 3 events, 2 matched")).to_be_visible()
+    await expect(deploys.get_by_text("match and run")).to_be_visible()
+    await expect(page.get_by_text("0 events, 0 matched")).to_be_visible()
+    assert len(asked) == 1
+
+
+async def test_gaps_in_what_was_read_are_marked_and_told_in_words(page: Page) -> None:
+    spans = [("2026-03-01T00:00:00Z", "2026-03-01T06:00:00Z"), ("2026-03-01T08:30:00Z", "2026-03-02T00:00:00Z")]
+    read = [{"start": start, "end": end} for start, end in spans]
+    gaps = [{"start": spans[0][1], "end": spans[1][0]}]
+
+    async def with_gap(route: Route) -> None:
+        answer = await route.fetch()
+        told = await answer.json() | {"type": "poll", "coverage": read, "gaps": gaps}
+        await route.fulfill(response=answer, json=told)
+
+    await page.route("**/api/triggers/deploys", with_gap)
+    await page.add_init_script("localStorage['harken.zone'] = 'utc'")
+    await page.goto("/triggers/deploys?tab=reads")
+    coverage = page.get_by_role("region", name="What was read, and gaps")
+
+    await expect(coverage.get_by_role("img", name="1 gap, together 2 h 30 min")).to_be_visible()
+    told = coverage.get_by_role("list", name="Gaps, newest first").get_by_role("listitem")
+    await expect(told).to_have_text("2 h 30 min, from 2026-03-01 06:00:00 until 2026-03-01 08:30:00")
+    assert await coverage.locator("rect.gap").count() == 1
+    assert await axe.findings(page) == []
 
 
 async def test_its_definition_is_shown_with_the_file_that_has_it(shared_page: Page) -> None:

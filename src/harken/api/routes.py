@@ -106,6 +106,7 @@ _TABLE = (
     _get("me", "/api/me"),
     _get("status", "/api/status"),
     _get("activity", "/api/activity", since="since"),
+    _list("triggers.activity", "/api/activity/triggers", names="texts"),
     _get("doctor", "/api/doctor"),
     _get("diff", "/api/diff"),
     _post("reload", "/api/reload"),

@@ -426,6 +426,18 @@ class Activity(TypedDict):
     total: dict[str, int]
 
 
+class TriggerActivity(TypedDict):
+    """Numbers of each of the last 24 hours, oldest first."""
+
+    name: str
+    events: list[int]
+    matched: list[int]
+    last_event_at: Time | None
+    last_match_at: Time | None
+    lag_messages: int | None
+    lag_seconds: float | None
+
+
 class Status(TypedDict, total=False):
     running: bool
     version: str
@@ -582,6 +594,7 @@ ANSWERS: Mapping[str, Any] = {
     "me": Me,
     "status": Status,
     "activity": Activity,
+    "triggers.activity": TriggerActivity,
     "doctor": Doctor,
     "triggers.list": Trigger,
     "triggers.show": TriggerDetail,

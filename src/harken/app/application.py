@@ -259,6 +259,7 @@ class App:
 
     def _on_commit(self, feed: str, commit: Any, committed: Any) -> None:
         self._telemetry.count_commit(feed, commit, committed)
+        self.controller.count_commit(feed, commit, committed)
         self.tickets.note_commit(feed)
         self.controller.notify_watchers()
 
@@ -313,6 +314,7 @@ class App:
                 housekeeping_lease,
                 self.intake.webhooks.refusals,
                 self.controller.activity,
+                self.controller.trigger_activity,
                 self._timings.housekeeping_round,
             ),
             "upkeep",
@@ -430,6 +432,7 @@ class App:
             await self.factory.tickets.save_deliveries()
             await audit_unverified(self.intake.webhooks.refusals, self.store, ending=True)
             await self.controller.activity.save(ending=True)
+            await self.controller.trigger_activity.save(ending=True)
         await self.factory.close()
         if self._exporter is not None:
             await self._exporter.close()

@@ -20,6 +20,7 @@ from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.store import scratch_store
+from harken.app.trigger_activity import TriggerActivityLog
 from harken.app.trigger_rows import TriggerRows, without_collection
 from harken.clock import Clock, from_unix
 from harken.config.loaded import Account, Loaded
@@ -38,10 +39,11 @@ from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
 from harken.operate.integrations import check_query, resume_stopped_feeds
+from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Announced, Closable, Cursor, Host, Lag, Place, PositionedSource
-from harken.store import Definitions, Generation, Store
+from harken.store import Commit, Committed, Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class Controller:
         self._files = factory.loaded
         self.rows = TriggerRows(store)
         self.activity = ActivityLog(store, clock, self._activity_totals)
+        self.trigger_activity = TriggerActivityLog(store, clock)
         self.url = ""
         self.connections: Connections | None = None
         # what a page tells whoever opens it: {title, text, commands}
@@ -322,6 +325,15 @@ class Controller:
 
     def unsaved_activity(self) -> Buckets:
         return self.activity.unsaved()
+
+    def unsaved_trigger_activity(self) -> Counts:
+        return self.trigger_activity.unsaved()
+
+    def count_commit(self, feed: str, commit: Commit, committed: Committed) -> None:
+        """Count what was decided for each trigger."""
+        rules = self._intake.committer.rule_cache.get(feed)
+        if rules is not None:
+            self.trigger_activity.count(commit, committed, rules.names)
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()

@@ -13,6 +13,7 @@ from harken.app.fleet import HousekeepingLease, drop_dead_replicas
 from harken.app.ledger_alerts import LedgerAlerts
 from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
+from harken.app.trigger_activity import TriggerActivityLog
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.refused_webhooks import Refusals
@@ -43,6 +44,7 @@ async def do_housekeeping(
     housekeeping_lease: HousekeepingLease,
     refusals: Refusals,
     activity: ActivityLog,
+    trigger_activity: TriggerActivityLog,
     round: float = Timings().housekeeping_round,
 ) -> None:
     """Do what concerns this replica, and with the housekeeping lease what concerns the whole store, until cancelled."""
@@ -55,6 +57,7 @@ async def do_housekeeping(
             await alerts.check()
             await audit_unverified(refusals, store)
             await activity.save()
+            await trigger_activity.save()
             await factory.tickets.save_deliveries()
             if rounds % PRUNE_EVERY == 0:
                 # a server may have been configured anew, and may be less durable than before

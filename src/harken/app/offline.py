@@ -32,6 +32,7 @@ from harken.operate.activity import Buckets
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview
 from harken.operate.operator import Operator
+from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
 from harken.services import registry
 from harken.source import Announced, Cursor, Host, Lag, Place, PositionedSource
@@ -96,6 +97,9 @@ class Offline:
         return 0
 
     def unsaved_activity(self) -> Buckets:
+        return {}
+
+    def unsaved_trigger_activity(self) -> Counts:
         return {}
 
     def budgets(self) -> Mapping[str, Level]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from harken.ingest.live import Late
     from harken.ingest.refused_webhooks import Refusal
     from harken.operate.activity import Buckets
+    from harken.operate.trigger_activity import Counts
     from harken.source import Announced, Cursor, Host, Lag, Place
     from harken.ticket import TicketTracker
     from harken.tickets.adoption import AdoptionResult
@@ -96,6 +97,10 @@ class Engine(Protocol):
 
     def unsaved_activity(self) -> Buckets:
         """What this process has counted and not stored yet. Empty when no controller runs."""
+        ...
+
+    def unsaved_trigger_activity(self) -> Counts:
+        """What this process has counted for each trigger and not stored yet. Empty when no controller runs."""
         ...
 
     def budgets(self) -> Mapping[str, Level]:

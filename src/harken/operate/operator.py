@@ -55,6 +55,7 @@ from harken.operate.rerun import rerun
 from harken.operate.rows import Plain
 from harken.operate.runs import micros
 from harken.operate.seek import seek
+from harken.operate.trigger_activity import trigger_activity
 from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings
@@ -85,6 +86,7 @@ READS: Mapping[str, Operation] = {
     "config.schema": config_schema.schema,
     "store.check": status.check_store,
     "triggers.list": triggers.list_triggers,
+    "triggers.activity": trigger_activity,
     "triggers.show": triggers.show,
     "triggers.test": triggers.test,
     "triggers.explain": explain,

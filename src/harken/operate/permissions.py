@@ -65,6 +65,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "store.check": _does("everything"),
     "store.backup": _ADMIN,
     "triggers.list": _sees("list", "name"),
+    "triggers.activity": _sees("list", "name"),
     "triggers.show": _sees("trigger", "name"),
     "triggers.export": _sees("trigger", "name"),
     "triggers.create": _does("new", "name"),

@@ -25,6 +25,7 @@ from harken.operate.trigger_rows import find_row, row_view
 from harken.operate.trigger_status import TriggerStatus, Unread, limits, over_reason, reset_command, status_of
 from harken.operate.where import TRIGGER_FIELDS, Where
 from harken.operate.wording import count, schedule_text, stamp
+from harken.schedule import Cron, next_due
 from harken.store import Backlog, Document
 from harken.store.documents import START_MOVED
 from harken.tickets import feed_name
@@ -419,6 +420,9 @@ def _row(context: Context, state: TriggerState, stored: Stored) -> Plain:
     late = _late_read(context, definition)
     row = trigger_row(state, definition, feed, feed_state, found, stored.backlog(state.name))
     row["late_seconds"] = round(late.seconds, 1) if late else 0.0
+    if found.status == "new" and row["next_read_at"] is None and feed is not None and isinstance(feed.schedule, Cron):
+        # no read has planned the next one yet
+        row["next_read_at"] = plain(next_due(feed.schedule, context.clock.now()))
     return row | {"type": "poller"} if context.loaded and state.name in context.loaded.jobs else row
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "TICKET",
     "TOKEN",
     "TRANSFER",
+    "TRIGGER_ACTIVITY",
     "TRIGGER_FORM",
     "TRIGGER_LOG",
     "TRIGGER_NAME",
@@ -91,6 +92,9 @@ TICKET = "ticket"
 
 ACTIVITY, COUNTED = "activity", "counted"
 """Numbers of events, runs done and runs failed over time, as all replicas have counted them."""
+
+TRIGGER_ACTIVITY = "trigger_activity"
+"""Numbers of events and matches of triggers by the hour of the last day; each document holds some of the triggers."""
 
 DELIVERIES = "deliveries"
 """How many changes of tickets were told by webhooks, and how many only found by polls, by tracker."""

@@ -51,6 +51,7 @@ export function ago(moment, never = "never") {
 /** A duration with its unit: "350 ms", "4.2 s", "12 min", "3 h 20 min", "5 d". */
 export function span(seconds) {
   if (seconds == null) return "";
+  if (seconds > 0 && seconds < 0.0005) return "under 1 ms";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${Math.round(seconds * 10) / 10} s`;
   if (seconds < 90) return `${Math.round(seconds)} s`;

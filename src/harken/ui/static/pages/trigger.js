@@ -4,6 +4,7 @@ import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { CopyMenu } from "../components/copy.js";
+import { Coverage } from "../components/coverage.js";
 import { JsonView } from "../components/json_view.js";
 import { Editor } from "../components/lazy.js";
 import { Link } from "../components/link.js";
@@ -108,17 +109,13 @@ function Reads({ trigger }) {
   ].filter(([, value]) => value);
   return html`<section class="card" aria-labelledby="stands"><h2 id="stands">Where it stands</h2>
       <dl class="facts">${rows.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl></section>
-    <section class="card" aria-labelledby="gaps"><h2 id="gaps">Gaps</h2>
-      ${trigger.gaps.length
-        ? html`<ul class="plain">${trigger.gaps.map((gap, index) => html`<li key=${index} class="wrong">${line(gapWords(gap), 400)}</li>`)}</ul>`
-        : html`<p>None is known: everything that the source has shown since ${trigger.created_at ? html`<${Clock} at=${trigger.created_at} />` : "the start"} was read.</p>`}
+    <section class="card" aria-labelledby="gaps"><h2 id="gaps">What was read, and gaps</h2>
+      ${trigger.type === "webhook" && !trigger.coverage.length
+        ? html`<p>A webhook is told what happens and reads nothing, so there is no time that it could prove to have read. Requests that were refused are listed under Decisions.</p>`
+        : html`<${Coverage} spans=${trigger.coverage} gaps=${trigger.gaps} reads=${trigger.ticks} />`}
     </section>
     ${trigger.ticks.length > 0 && html`<section class="card" aria-labelledby="ticks"><h2 id="ticks">Last reads</h2>
       <${Table} label="Last reads" columns=${TICKS} rows=${trigger.ticks} keyOf=${(row) => row.at ?? row.started_at} /></section>`}`;
-}
-
-function gapWords(gap) {
-  return typeof gap === "string" ? gap : [gap.reason, gap.since && `from ${gap.since}`, gap.until && `until ${gap.until}`].filter(Boolean).join(", ");
 }
 
 const TICKS = [

@@ -3,16 +3,20 @@ import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Pill } from "../components/pill.js";
+import { Sparkline } from "../components/sparkline.js";
 import { Empty, Failed, FilteredOut, Loading } from "../components/states.js";
 import { Ago } from "../components/time_text.js";
 import { VirtualList } from "../components/virtual_list.js";
 import { count, line, number, words } from "../format.js";
 import { useInterval } from "../resource.js";
 import { navigate, query, setQuery } from "../router.js";
+import { span } from "../time.js";
+import { useTriggerActivity } from "../trigger_activity.js";
 
 const PAGE = 200;
 const REFRESH_MS = 10_000;
 const ROW = 60;
+const SAME_MS = 2000;
 const STATUSES = ["healthy", "degraded", "paused", "stale", "error", "refused", "disabled"];
 
 export default function Triggers() {
@@ -68,23 +72,50 @@ function List({ list, filter }) {
     return html`<${Empty} title="There are no triggers yet."><p>A trigger says what to wait for, and what to start then. Write one: <code>harken init</code></p><//>`;
   }
   return html`<${VirtualList} rows=${rows} height=${ROW} keyOf=${(row) => row.name} label="Triggers" name="triggers" selected=${query.value.at ?? ""}
-      onSelect=${(name) => setQuery({ at: name })} onOpen=${(row) => navigate(`/triggers/${encodeURIComponent(row.name)}`)} onEnd=${list.more} row=${Line} />
+      onSelect=${(name) => setQuery({ at: name })} onOpen=${(row) => navigate(`/triggers/${encodeURIComponent(row.name)}`)} onEnd=${list.more} row=${(row) => html`<${Line} row=${row} />`} />
     <p class="dim">${count(rows.length, "trigger")}${list.next ? " so far; scroll for more" : ""}</p>`;
 }
 
-function Line(row) {
+function Line({ row }) {
+  const activity = useTriggerActivity(row.name);
   return html`<div class="trigger-line">
     <span class="trigger-name"><strong>${line(row.name, 80)}</strong><span class="dim">${words(row.type)}${row.workflow && row.workflow !== row.name ? ` → ${row.workflow}` : ""}</span></span>
     <span class="trigger-status"><${Pill} status=${row.status} /><span class="dim">${line(row.reason, 120)}</span></span>
-    <span class="trigger-fired">${number(row.fired)} fired<span class="dim">${row.last_fired_at ? html`last <${Ago} at=${row.last_fired_at} />` : "never yet"}</span></span>
-    <span class="trigger-next">${waits(row)}</span></div>`;
+    <span class="trigger-day">${activity && html`<${Day} activity=${activity} />`}</span>
+    <span class="trigger-last"><${Last} row=${row} activity=${activity} /></span>
+    <span class="trigger-next">${waits(row)}<span class="dim">${lag(row, activity)}</span></span></div>`;
 }
 
+const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+
+/** The last day: a bar for each hour, of which the stronger part matched. */
+function Day({ activity }) {
+  const said = `${count(sum(activity.events), "event")}, ${number(sum(activity.matched))} matched`;
+  return html`<${Sparkline} values=${activity.events} part=${activity.matched} label="Last 24 h: ${said}" /><span class="dim" title="In the last 24 hours">${said}</span>`;
+}
+
+function Last({ row, activity }) {
+  const event = activity?.last_event_at ?? row.last_fired_at;
+  const match = activity?.last_match_at ?? row.last_fired_at;
+  if (!event) return html`<span class="dim">no event yet</span>`;
+  const together = row.last_fired_at && Math.abs(Date.parse(row.last_fired_at) - Date.parse(match)) < SAME_MS;
+  const run = row.last_fired_at && html`run <${Ago} at=${row.last_fired_at} />`;
+  return html`event <${Ago} at=${event} /><span class="dim">${!match ? "no match yet" : together ? html`match and ${run}` : html`match <${Ago} at=${match} />${run && html`, ${run}`}`}</span>`;
+}
+
+/** What it does next, or what it waits for. */
 function waits(row) {
   if (row.held) return html`<span class="wrong">${count(row.held, "run")} held</span>`;
   if (row.dead) return html`<span class="wrong">${count(row.dead, "dead run")}</span>`;
-  if (row.next_read_at) return html`<span class="dim">read <${Ago} at=${row.next_read_at} /></span>`;
+  if (row.next_read_at) return html`${row.type === "schedule" ? "fires" : "read"} <${Ago} at=${row.next_read_at} />`;
   return html`<span class="dim">${row.last_read_at ? html`heard <${Ago} at=${row.last_read_at} />` : "waits for the first"}</span>`;
+}
+
+/** How far it is behind, where that can be known. */
+function lag(row, activity) {
+  if (activity?.lag_messages != null) return activity.lag_messages ? `${count(activity.lag_messages, "message")} behind` : "not behind";
+  if (row.late_seconds >= 1) return `${span(row.late_seconds)} late`;
+  return row.next_read_at ? "on time" : "";
 }
 
 /** What can be done with a trigger in one step; a list and a page show the same buttons. */
