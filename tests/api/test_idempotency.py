@@ -11,7 +11,9 @@ import pytest
 
 from harken.errors import AnswerLost, KeyReused, Refused, StillRunning
 from harken.operate.idempotency import KEPT_SECONDS, STALLED_SECONDS, Answer, forget_old, new_id, once
-from harken.store.documents import REQUEST
+from harken.runs import Dead
+from harken.store import Settlement, Store
+from harken.store.documents import REQUEST, RETRIED
 from tests.api.server import JSON, Reply, Served
 
 RUN = "/api/workflows/oncall/run"
@@ -150,3 +152,28 @@ async def test_what_a_process_that_died_may_have_done_is_not_done_again(served: 
         with pytest.raises(AnswerLost, match="may have been done: run 1 is done already"):
             await once(store, "a", "k", "f", clock.now, refused)
     assert len(tries) == 1
+
+
+async def test_a_retry_whose_process_died_before_its_answer_is_not_done_again(served: Served) -> None:
+    store, clock = served.office.store, served.office.clock
+    run_id = await served.office.fires("A")
+    await die(store)
+    first = await post(served, f"/api/runs/{run_id}/retry", {}, "k-10")
+    name = hashlib.sha256(b"operator\nk-10").hexdigest()
+    document = await store.get(REQUEST, name)
+    assert document is not None
+    # as it was between the effect and the answer; meanwhile the run died once more
+    await store.put(REQUEST, name, {**document.value, "status": 0, "body": ""})
+    await die(store)
+    clock.advance(STALLED_SECONDS)
+    again = await post(served, f"/api/runs/{run_id}/retry", {}, "k-10")
+    assert (first.status, again.status, again.json()["status"]) == (200, 200, "dead")
+    assert await store.claim("w", 1, 60) == []
+    clock.advance(KEPT_SECONDS + 1)
+    await forget_old(store, clock.now())
+    assert [await store.documents(kind) for kind in (REQUEST, RETRIED)] == [[], []]
+
+
+async def die(store: Store) -> None:
+    [claim] = await store.claim("w", 1, 60)
+    await store.settle([Settlement(id=claim.id, token=claim.token, outcome=Dead(error="x"))])

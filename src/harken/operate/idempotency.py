@@ -1,7 +1,8 @@
 """Requests that may come twice: what has the same Idempotency-Key has one effect and one answer.
 
 The effect is bound to the key by its identity: a run or a row that a request makes gets an id that is derived from the
-key, so a request that is repeated after a crash finds what the first one made. The answer is kept beside it for a day.
+key, so a request that is repeated after a crash finds what the first one made; that it has retried a run is written
+with the retry. The answer is kept beside it for a day.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from uuid import UUID, uuid4
 
 from harken.errors import AnswerLost, KeyReused, NotFound, Refused, StillRunning
 from harken.store import Document, Store
-from harken.store.documents import REQUEST
+from harken.store.documents import REQUEST, RETRIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-__all__ = ["KEPT_SECONDS", "Answer", "forget_old", "new_id", "once"]
+__all__ = ["KEPT_SECONDS", "Answer", "forget_old", "new_id", "once", "request_name"]
 
 KEPT_SECONDS = 86_400.0
 STALLED_SECONDS = 30.0
@@ -44,6 +45,11 @@ def new_id(purpose: str = "") -> UUID:
     """A new id; the same one each time for the same purpose of requests with the same key."""
     key = _current.get()
     return UUID(bytes=hashlib.sha256(f"{key}\n{purpose}".encode()).digest()[:16], version=4) if key else uuid4()
+
+
+def request_name(purpose: str) -> str:
+    """Names what a request with a key does for this purpose, so that a store does it once; empty without a key."""
+    return new_id(purpose).hex if _current.get() else ""
 
 
 @contextmanager
@@ -135,10 +141,11 @@ async def _begin(store: Store, name: str, fingerprint: str, now: Callable[[], da
 async def forget_old(store: Store, now: datetime) -> int:
     """Delete the answers that are older than a day. Return how many."""
     old = [
-        found.name
-        for found in await store.documents(REQUEST)
+        (kind, found.name)
+        for kind in (REQUEST, RETRIED)
+        for found in await store.documents(kind)
         if now - found.updated_at > timedelta(seconds=KEPT_SECONDS)
     ]
-    for name in old:
-        await store.delete(REQUEST, name)
+    for kind, name in old:
+        await store.delete(kind, name)
     return len(old)

@@ -12,6 +12,7 @@ import msgspec
 from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.events import HEARTBEAT_SECONDS, moment_of
+from harken.operate.idempotency import request_name
 from harken.operate.ownership import visible
 from harken.operate.paging import MOST, bounded, id_after, to_cursor
 from harken.operate.rows import Plain, dead_row, run_detail, run_row
@@ -150,7 +151,8 @@ async def retry(context: Context, *, id: str, latest: bool = False) -> Plain:
     run = await context.run(id)
     trigger = context.triggers().get(run.trigger)
     rev = context.workflow(run.workflow).rev if latest else ""
-    if not await context.store.retry(run.id, workflow_rev=rev, tries=trigger.max_attempts if trigger else TRIES):
+    tries, request = trigger.max_attempts if trigger else TRIES, request_name(f"retry {run.id}")
+    if not await context.store.retry(run.id, workflow_rev=rev, tries=tries, request=request):
         fix = "Only failed, dead and cancelled runs can be retried; for a done one: harken events replay ID"
         raise Refused(f"run {run.id} is {run.status}", fix=fix)
     return await _after(context, run.id)

@@ -23,6 +23,7 @@ __all__ = [
     "RATE_LIMIT",
     "REPLICA",
     "REQUEST",
+    "RETRIED",
     "RUN_ALERT",
     "SEAL",
     "SESSION",
@@ -80,6 +81,9 @@ TRIGGER_LOG, CHANGES = "trigger_log", "changes"
 
 REQUEST = "request"
 """A request with an Idempotency-Key, by a digest of the key: what it asked, and its answer once it has one."""
+
+RETRIED = "retried"
+"""That a request with an Idempotency-Key has retried a run, by a digest of both: it does so once."""
 
 STARRED = "starred"
 """Who starred an event, when and why, by the event's id: it stays when retention deletes."""

@@ -187,10 +187,11 @@ class Runs(Protocol):
         before, the first reason stays. If it is done or fails all the same, the reason is forgotten."""
         ...
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3, request: str = "") -> bool:
         """Make a failed, dead or cancelled run ready again; journaled steps stay done unless the revision changes.
 
-        It may be tried `tries` times more. Its `attempt` counts on, unless it has never been tried.
+        It may be tried `tries` times more. Its `attempt` counts on, unless it has never been tried. The same `request`
+        retries it once: the answer is True each time, whatever has become of the run since.
         """
         ...
 

@@ -15,7 +15,7 @@ from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.store import Document, DocumentChange, Page
 
-__all__ = ["PostgresRegistry"]
+__all__ = ["PostgresRegistry", "get_document", "put_document"]
 
 _NOW = "coalesce($4, harken_now())"
 _INSERT = f"""INSERT INTO documents ({DOCUMENT}) VALUES ($1, $2, $3, 1, {_NOW})"""
@@ -34,10 +34,10 @@ class PostgresRegistry(DatabaseUser):
     """The protocol Registry. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
 
     async def get(self, kind: str, name: str) -> Document | None:
-        return await self._database.autocommit(_get, kind, name, writes=False)
+        return await self._database.autocommit(get_document, kind, name, writes=False)
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
-        return await self._database.autocommit(_put, kind, name, value, expect)
+        return await self._database.autocommit(put_document, kind, name, value, expect)
 
     async def delete(self, kind: str, name: str) -> bool:
         return await self._database.autocommit(_delete, kind, name)
@@ -67,7 +67,7 @@ class PostgresRegistry(DatabaseUser):
         return await self._database.read(_audits, who, did, what, since, before, limit)
 
 
-async def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+async def put_document(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
     values = (kind, name, tx.shut_json(value), tx.given_now)
     if expect:
         row = await tx.row(PUT_EXPECTED, *values, expect)
@@ -76,7 +76,7 @@ async def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | 
     return None if row is None else document_of(tx, row)
 
 
-async def _get(tx: Transaction, kind: str, name: str) -> Document | None:
+async def get_document(tx: Transaction, kind: str, name: str) -> Document | None:
     row = await tx.row(f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND name=$2", kind, name)
     return None if row is None else document_of(tx, row)
 
@@ -100,7 +100,7 @@ async def _change(tx: Transaction, changes: Sequence[DocumentChange]) -> list[Do
 
 async def _write(tx: Transaction, change: DocumentChange) -> Document | None:
     if change.value is not UNSET:
-        put = await _put(tx, change.kind, change.name, change.value, change.expect)
+        put = await put_document(tx, change.kind, change.name, change.value, change.expect)
         if put is None:
             raise _Unexpected
         return put

@@ -23,6 +23,7 @@ from harken.backends.postgres.queue import (
     request_stop,
 )
 from harken.backends.postgres.records import journals_of
+from harken.backends.postgres.registry import get_document, put_document
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Rollback, Transaction
 from harken.backends.run_states import (
@@ -44,6 +45,7 @@ from harken.backends.run_states import (
 from harken.errors import LeaseLost, NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
+from harken.store.documents import RETRIED
 
 __all__ = ["PostgresRuns"]
 
@@ -111,8 +113,8 @@ class PostgresRuns(PostgresClaims, PostgresMoved):
     async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:
         return await self._database.write(_cancel, run_id, reason)
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
-        return await self._database.write(_retry, run_id, workflow_rev, tries)
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3, request: str = "") -> bool:
+        return await self._database.write(_retry, run_id, workflow_rev, tries, request)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._database.write(_release, trigger, drop, hold)
@@ -378,14 +380,18 @@ async def _cancel(tx: Transaction, run_id: str, reason: str) -> bool:
     return True
 
 
-async def _retry(tx: Transaction, run_id: str, workflow_rev: str, tries: int) -> bool:
+async def _retry(tx: Transaction, run_id: str, workflow_rev: str, tries: int, request: str) -> bool:
     await _lock_slot_and_parent(tx, id_of(run_id))
     row = await tx.row("SELECT seq, state, attempt, started_at FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
     seq, state, attempt, started_at = row
+    if request and await get_document(tx, RETRIED, request) is not None:
+        return True
     if state not in (FAILED, DEAD, CANCELLED):
         return False
+    if request:
+        await put_document(tx, RETRIED, request, {}, expect=0)
     if workflow_rev:
         await tx.do("DELETE FROM journal WHERE run=$1", seq)
         await tx.do("UPDATE runs SET workflow_rev=$1 WHERE seq=$2", workflow_rev, seq)

@@ -79,8 +79,12 @@ class RedisRuns(UsesSession):
         with _named(run_id):
             return bool(await session.connection.write("runs.cancel", args, (args.run(run_id), args.shut(reason))))
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
-        return await _change_run(await self._ready(), "runs.retry", run_id, workflow_rev, tries)
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3, request: str = "") -> bool:
+        session = await self._ready()
+        args = session.arguments()
+        instructions = (args.run(run_id), workflow_rev, tries, request, args.shut_json({}))
+        with _named(run_id):
+            return bool(await session.connection.write("runs.retry", args, instructions))
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         session = await self._ready()

@@ -14,17 +14,17 @@ from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.transaction import Transaction
 from harken.store import Document, DocumentChange, Page
 
-__all__ = ["SqliteRegistry"]
+__all__ = ["SqliteRegistry", "get_document", "put_document"]
 
 
 class SqliteRegistry(DatabaseUser):
     """The protocol Registry. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
 
     async def get(self, kind: str, name: str) -> Document | None:
-        return await self._database.read(_get, kind, name)
+        return await self._database.read(get_document, kind, name)
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
-        return await self._database.write(_put, kind, name, value, expect)
+        return await self._database.write(put_document, kind, name, value, expect)
 
     async def delete(self, kind: str, name: str) -> bool:
         return await self._database.write(_delete, kind, name)
@@ -51,7 +51,7 @@ class SqliteRegistry(DatabaseUser):
         return await self._database.read(_audits, who, did, what, since, before, limit)
 
 
-def _get(tx: Transaction, kind: str, name: str) -> Document | None:
+def get_document(tx: Transaction, kind: str, name: str) -> Document | None:
     row = tx.row(f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND name=?", (kind, name))
     return None if row is None else document_of(tx, row)
 
@@ -62,7 +62,7 @@ def _documents(tx: Transaction, kind: str, after: str, limit: int | None) -> lis
     return [document_of(tx, row) for row in tx.execute(sql, (kind, after, -1 if limit is None else limit))]
 
 
-def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+def put_document(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
     current = tx.value("SELECT revision FROM documents WHERE kind=? AND name=?", (kind, name)) or 0
     if expect is not None and expect != current:
         return None
@@ -70,7 +70,7 @@ def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) 
         "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,?,?)",
         (kind, name, tx.shut_json(value), current + 1, tx.now()),
     )
-    return _get(tx, kind, name)
+    return get_document(tx, kind, name)
 
 
 def _delete(tx: Transaction, kind: str, name: str) -> bool:
@@ -88,7 +88,7 @@ def _change(tx: Transaction, changes: Sequence[DocumentChange]) -> list[Document
 
 def _write(tx: Transaction, change: DocumentChange) -> Document | None:
     if change.value is not UNSET:
-        return _put(tx, change.kind, change.name, change.value, None)
+        return put_document(tx, change.kind, change.name, change.value, None)
     _delete(tx, change.kind, change.name)
     return None
 

@@ -29,10 +29,12 @@ from harken.backends.sqlite.commit import commit
 from harken.backends.sqlite.moved import SqliteMoved, watch
 from harken.backends.sqlite.queue import admit, charge, free_slot, release_held, request_stop
 from harken.backends.sqlite.records import journal_of
+from harken.backends.sqlite.registry import get_document, put_document
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
+from harken.store.documents import RETRIED
 
 __all__ = ["FINISH", "SqliteRuns"]
 
@@ -75,8 +77,8 @@ class SqliteRuns(SqliteClaims, SqliteMoved):
     async def cancel(self, run_id: str, reason: str = BY_HAND) -> bool:
         return await self._database.write(_cancel, run_id, reason)
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
-        return await self._database.write(_retry, run_id, workflow_rev, tries)
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3, request: str = "") -> bool:
+        return await self._database.write(_retry, run_id, workflow_rev, tries, request)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._database.write(_release, trigger, drop, hold)
@@ -288,13 +290,17 @@ def _cancel(tx: Transaction, run_id: str, reason: str) -> bool:
     return True
 
 
-def _retry(tx: Transaction, run_id: str, workflow_rev: str, tries: int) -> bool:
+def _retry(tx: Transaction, run_id: str, workflow_rev: str, tries: int, request: str) -> bool:
     row = tx.row("SELECT seq, state, attempt, started_at FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
     seq, state, attempt, started_at = row
+    if request and get_document(tx, RETRIED, request) is not None:
+        return True
     if state not in (FAILED, DEAD, CANCELLED):
         return False
+    if request:
+        put_document(tx, RETRIED, request, {}, expect=0)
     if workflow_rev:
         tx.execute("DELETE FROM journal WHERE run=?", (seq,))
         tx.execute("UPDATE runs SET workflow_rev=? WHERE seq=?", (workflow_rev, seq))

@@ -305,6 +305,24 @@ class RunControlContract(StoreWorld):
         await given.settle(claim)
         assert not await given.store.retry(claim.id)
 
+    async def test_the_same_request_retries_a_run_once(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Dead(error="x"))
+        assert await given.store.retry(claim.id, request="one")
+        assert await given.store.retry(claim.id, request="one")
+        await given.settle(await given.claims_one(), Dead(error="y"))
+        assert await given.store.retry(claim.id, request="one")
+        assert (await given.run(claim.id)).status == "dead"
+        assert await given.store.retry(claim.id, request="two")
+        assert (await given.claims_one()).id == claim.id
+
+    async def test_a_request_that_could_not_retry_a_run_may_do_so_later(self, given: Given) -> None:
+        claim = await given.running()
+        assert not await given.store.retry(claim.id, request="one")
+        await given.settle(claim, Dead(error="x"))
+        assert await given.store.retry(claim.id, request="one")
+        assert (await given.claims_one()).id == claim.id
+
     async def test_a_retried_run_is_not_asked_to_stop_any_more(self, given: Given) -> None:
         claim = await given.running()
         await given.store.cancel(claim.id)

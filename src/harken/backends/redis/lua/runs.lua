@@ -270,14 +270,21 @@ end
 -- verb: retry
 -- with: queue
 -- Make a failed, dead or cancelled run ready again. Another workflow revision ('': the same) starts from an empty
--- journal. It may be tried `tries` times more, and its tries count on. Return 0 if the run is in another state.
-local function retry(run_id, revision, tries)
+-- journal. It may be tried `tries` times more, and its tries count on. The same request ('': none) retries it once. Return
+-- 0 if the run is in another state.
+local function retry(run_id, revision, tries, request, note)
   local run = load_run(name(run_id))
   if not run then
     return { '!', 'run' }
   end
+  if request ~= '' and call('HEXISTS', P .. 'd:retried', request) == 1 then
+    return 1
+  end
   if run.state ~= FAILED and run.state ~= DEAD and run.state ~= CANCELLED then
     return 0
+  end
+  if request ~= '' then
+    call('HSET', P .. 'd:retried', request, pack('>I4I8', 1, now) .. text(note))
   end
   if revision ~= '' then
     call('UNLINK', P .. 'j:' .. run.id, P .. 'jc:' .. run.id)
