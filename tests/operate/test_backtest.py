@@ -16,12 +16,12 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.errors import HarkenError, Misconfigured, NotFound
 from harken.event import Event
-from harken.feed import Budget, Debounce, Digest, Throttle, Trigger
+from harken.feed import Budget, Debounce, Dedupe, Digest, Join, Part, Throttle, Trigger
 from harken.runs import Finished, StepRecord
 from harken.schedule import Quiet
 from harken.store import Settlement
 from harken.testing import HandClock
-from tests.operate.operator_world import Office, trigger
+from tests.operate.operator_world import PUSHED, Office, trigger
 
 CONDITION = 'event.urgency == "high" && event.size <= 5'
 
@@ -52,7 +52,7 @@ async def work(office: Office, claimed: list[Any], random: Random) -> None:
         await office.store.settle([Settlement(id=one.id, token=one.token, outcome=Finished())])
 
 
-async def live(office: Office, seed: int, rounds: int = 60) -> None:
+async def live(office: Office, seed: int, rounds: int = 60, *, pushed: bool = False) -> None:
     """A day with random events, runs, and now and then a pause."""
     random, claimed = Random(seed), list[Any]()
     paused = False
@@ -69,10 +69,22 @@ async def live(office: Office, seed: int, rounds: int = 60) -> None:
             for n in range(random.choice([1, 1, 3]))
         ]
         await office.shows(*events)
+        if pushed and random.random() < 0.5:
+            await office.shows(item(office, f"P{number}", team=random.choice(["a", "b"])), feed=PUSHED.name)
         await work(office, claimed, random)
         if random.random() < 0.1:
             await office.ask("triggers.resume" if paused else "triggers.pause", name="oncall")
             paused = not paused
+
+
+BOTH = (
+    Part(name="high", by="event.team", when='event.urgency == "high"'),
+    Part(name="small", by="event.team", when='event.urgency == "low" && event.size in [1, 5]'),
+)
+
+
+def join(**changes: Any) -> Join:
+    return msgspec.structs.replace(Join(parts=BOTH, within=600), **changes)
 
 
 RULES = {
@@ -88,6 +100,31 @@ RULES = {
     "cancel previous": trigger(condition=CONDITION, overlap="cancel_previous"),
     "quiet hours": trigger(condition=CONDITION, gather=Digest(window=60), quiet=Quiet(start="10:00", end="12:00")),
     "old": trigger(condition=CONDITION, max_age=0.5),
+    "dedupe": trigger(condition=CONDITION, dedupe=Dedupe(by="{{ .event.team }}", within=1200)),
+    "dedupe and digest": trigger(
+        condition=CONDITION, dedupe=Dedupe(by="event.size", within=1200), gather=Digest(window=900, max=3)
+    ),
+    "dedupe, throttle and skip": trigger(
+        condition=CONDITION,
+        dedupe=Dedupe(by="{{ .event.team }}-{{ .event.size }}", within=900),
+        throttle=Throttle(most=2, per=1800),
+        overlap="skip",
+    ),
+    "throttled digest in quiet hours": trigger(
+        gather=Digest(window=120, by="{{ .event.team }}"),
+        throttle=Throttle(most=1, per=600),
+        quiet=Quiet(start="11:00", end="13:00"),
+        overlap="queue",
+    ),
+    "join": trigger(gather=join()),
+    "join behind a condition": trigger(condition="event.team == 'a'", gather=join(within=3600)),
+    "join in order": trigger(gather=join(form="then", on_miss="run")),
+    "join with none": trigger(gather=join(none=("small",), on_miss="run")),
+    "join of any": trigger(gather=join(form="any", count=1, within=60)),
+    "join with a broken part": trigger(gather=join(parts=(Part(name="big", by="event.team", when="event.size > 3"),))),
+    "join of two feeds": trigger(
+        gather=join(parts=(*BOTH[:1], Part(name="pushed", by="event.team", feed=PUSHED.name)))
+    ),
     "meta": trigger(condition='meta.type == "json.item" && event.urgency == "high"'),
 }
 
@@ -96,7 +133,7 @@ RULES = {
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_unchanged_rules_give_every_recorded_verdict(tmp_path: Path, rules: str, seed: int) -> None:
     async with office_with(tmp_path, RULES[rules]) as office:
-        await live(office, seed)
+        await live(office, seed, pushed=len(RULES[rules].feeds) > 1)
         answer = await office.ask("triggers.backtest", name="oncall")
         recorded = [event for event in (await office.store.events(limit=500)).items]
         assert answer["differing"] == []

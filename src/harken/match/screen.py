@@ -53,7 +53,8 @@ class Screen:
         self._rules = rules
         self._changed = changed
         self.clauses = and_clauses(changed) if changed is not None else []
-        written = [condition for condition in (rule.condition, changed) if condition is not None]
+        parts = [part.when for part in rule.parts]
+        written = [condition for condition in (rule.condition, changed, *parts) if condition is not None]
         self._needs = needs_of(written) if written else None
         tree: _Tree = dict(self._needs.tree) if self._needs is not None else {}
         self.reads_more = bool(tree.keys() - {"event"})
@@ -104,11 +105,22 @@ class Screen:
         return bind({"event": event}, self._needs)
 
     def screen(self, bound: Bound) -> Screened:
-        now = _outcome(self._rule.condition, bound)
-        changed = now if self._changed is self._rule.condition else _outcome(self._changed, bound)
+        now = self._outcome(self._rule.condition, bound)
+        changed = now if self._changed is self._rule.condition else self._outcome(self._changed, bound)
         if changed == "true":
             return TRUE if now == "true" else Screened(now, changed, ())
         return Screened(now, changed, failed_clauses(self.clauses, bound))
+
+    def _outcome(self, condition: Condition | None, bound: Bound) -> str:
+        """What the condition says, and behind it the parts of a join: an event that is none of them is filtered."""
+        outcome = "true" if condition is None else condition.outcome(bound)[0]
+        if outcome != "true" or not self._rule.joins:
+            return outcome
+        for part in self._rule.parts:
+            found = "true" if part.when is None else part.when.outcome(bound)[0]
+            if found != "false":
+                return found
+        return "false"
 
     def listens(self, kind: str) -> bool:
         return not self._rule.trigger.types or kind in self._rule.trigger.types
@@ -118,10 +130,6 @@ class Screen:
         if occurred_at is None or occurred_at >= self._start or self._rules.feed.first == "all":
             return True
         return self._rules.feed.way == "internal" or self._rule.begun_by(_EPOCH + timedelta(microseconds=occurred_at))
-
-
-def _outcome(condition: Condition | None, bound: Bound) -> str:
-    return "true" if condition is None else condition.outcome(bound)[0]
 
 
 def _micros(moment: datetime) -> int:

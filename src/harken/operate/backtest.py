@@ -68,7 +68,8 @@ class Tested(msgspec.Struct, kw_only=True):
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """What surrounded the events: how long runs took, when people released held ones. `counted`: those of the span."""
 
-    feed: Feed
+    feeds: Sequence[Feed]
+    state: TriggerState
     runs: Mapping[str, PastRun]
     orders: Sequence[tuple[datetime, str]]
     begin: datetime
@@ -84,16 +85,21 @@ async def backtest(
     begin, end = _span(last, since, until, now)
     trigger, state, feed = await rules_of(context, name)
     changed = _compile(trigger.condition if condition is None else condition)
-    rule = Rule(trigger, state)
-    rules = Rules(0, feed, (rule,))
-    screen = Screen(rule, rules, rule.condition if condition is None else changed)
+    feeds = _feeds_of(context, trigger)
     plainly = is_plain(trigger)
-    found = await scan(context.store, screen, rules, name, begin, end, keep_passed=not plainly)
+    found = Scan()
+    for each in feeds:
+        rule = Rule(trigger, state, each.name)
+        rules = Rules(0, each, (rule,))
+        screen = Screen(rule, rules, rule.condition if condition is None else changed)
+        await scan(context.store, screen, rules, name, begin, end, keep_passed=not plainly, found=found)
+    found.passed.sort()
     tested = _tested(found)
     if plainly:
-        await _look_at_odd(context, found, tested, feed, name)
+        await _look_at_odd(context, found, tested, name)
     else:
-        await _live_again(context, found, tested, feed, trigger, changed if condition is not None else None, begin)
+        other = changed if condition is not None else None
+        await _live_again(context, found, tested, feeds, trigger, state, other, begin)
     rows = await _samples(context, name, [*tested.gained, *tested.lost])
     answer = _answer(found, tested, trigger, feed, condition, rows, context.feed_label(feed.name))
     answer["span"] = {"since": plain(begin), "until": plain(end or now)}
@@ -113,6 +119,15 @@ async def rules_of(context: Context, name: str) -> tuple[Trigger, TriggerState, 
     if trigger is None or feed is None:
         raise Refused(f"trigger {name} is not configured now", fix="Put it back, then ask again")
     return trigger, state, feed
+
+
+def _feeds_of(context: Context, trigger: Trigger) -> list[Feed]:
+    """The feeds that it listens to: one, or those of the parts of its join."""
+    known = context.feeds()
+    missing = [name for name in trigger.feeds if name not in known]
+    if missing:
+        raise Refused(f"feed {missing[0]} is not configured now", fix="Put it back, then ask again")
+    return [known[name] for name in trigger.feeds]
 
 
 def is_plain(trigger: Trigger) -> bool:
@@ -182,7 +197,7 @@ def _after(outcome: str, changed: str) -> str:
     return "fired" if outcome in ("filtered", "error") else outcome
 
 
-async def _look_at_odd(context: Context, found: Scan, tested: Tested, feed: Feed, name: str) -> None:
+async def _look_at_odd(context: Context, found: Scan, tested: Tested, name: str) -> None:
     """Look at events that passed and did not fire: why is in their verdict, and in what came before."""
     tested.differing += [await _difference(context, id, name, "") for id in found.differing[:SAMPLES]]
     if len(found.odd) > MOST_LOOKED_UP:
@@ -197,7 +212,7 @@ async def _look_at_odd(context: Context, found: Scan, tested: Tested, feed: Feed
             continue
         tested.same -= 1
         if verdict.outcome == "duplicate":
-            if await _has_earlier(context, feed, event, name):
+            if await _has_earlier(context, event, name):
                 tested.same += 1
             else:
                 tested.unknown[GONE] += 1
@@ -207,9 +222,9 @@ async def _look_at_odd(context: Context, found: Scan, tested: Tested, feed: Feed
             tested.differing.append(_difference_row(event, verdict, "fired"))
 
 
-async def _has_earlier(context: Context, feed: Feed, event: Recorded, name: str) -> bool:
+async def _has_earlier(context: Context, event: Recorded, name: str) -> bool:
     """Whether an earlier event of the same key started the run that this one refers to."""
-    page = await context.store.events(feed=feed.name, key=event.key, before=event.id, limit=20)
+    page = await context.store.events(feed=event.feed, key=event.key, before=event.id, limit=20)
     return any((verdict := _verdict(each, name)) is not None and verdict.run_id for each in page.items)
 
 
@@ -217,8 +232,9 @@ async def _live_again(
     context: Context,
     found: Scan,
     tested: Tested,
-    feed: Feed,
+    feeds: Sequence[Feed],
     trigger: Trigger,
+    state: TriggerState,
     changed: Condition | None,
     begin: datetime,
 ) -> None:
@@ -228,9 +244,11 @@ async def _live_again(
     costs = trigger.budget is not None and bool(trigger.budget.tokens_per_day or trigger.budget.usd_per_day)
     runs = await runs_between(context.store, trigger.name, warm, journals=costs)
     orders = await orders_between(context.store, trigger.name, warm)
-    earlier = await _earlier(context, feed, trigger, warm, begin)
+    earlier = sorted([id for feed in feeds for id in await _earlier(context, feed, trigger, warm, begin)])
     ids = [*earlier, *found.passed]
-    world = World(feed=feed, runs=runs, orders=orders, begin=warm, ids=ids, counted=frozenset(found.passed))
+    world = World(
+        feeds=feeds, state=state, runs=runs, orders=orders, begin=warm, ids=ids, counted=frozenset(found.passed)
+    )
     await _check(context, tested, world, trigger)
     if changed is None:
         tested.after, tested.runs_after = Counter(tested.before), tested.runs_before
@@ -243,7 +261,8 @@ def _warm_up(trigger: Trigger) -> timedelta:
     """How long before the span events may still matter within it."""
     window = getattr(trigger.gather, "window", None) or getattr(trigger.gather, "within", None) or 0.0
     day = 86_400.0 if trigger.budget is not None else 0.0
-    return timedelta(seconds=max(3600.0, 2 * float(window), day, trigger.max_age))
+    limits = [trigger.throttle.per if trigger.throttle else 0.0, trigger.dedupe.within if trigger.dedupe else 0.0]
+    return timedelta(seconds=max(3600.0, 2 * float(window), day, trigger.max_age, *limits))
 
 
 async def _earlier(context: Context, feed: Feed, trigger: Trigger, warm: datetime, begin: datetime) -> list[int]:
@@ -267,7 +286,7 @@ async def _check(
     begun: set[str] = set()
     async with context.running().scratch(clock := PastClock(world.begin)) as store:
         past = Past(store, clock, world.runs, world.orders)
-        await past.open(world.feed, trigger, _workflows(trigger))
+        await past.open(world.feeds, trigger, world.state, _workflows(trigger))
         async for event in _ordered(context, world.ids):
             recorded = _verdict(event, trigger.name)
             position = position_in_run(recorded.reason) if recorded is not None else 0
@@ -277,8 +296,8 @@ async def _check(
                 if event.id in world.counted:
                     _unknown(tested, BEGAN_BEFORE)
                 continue
-            if recorded.outcome == "duplicate" and not await _same_key(context, world.feed, event, world.ids):
-                if event.id in world.counted and not await _has_earlier(context, world.feed, event, trigger.name):
+            if recorded.outcome == "duplicate" and recorded.run_id not in begun:
+                if event.id in world.counted and not await _has_earlier(context, event, trigger.name):
                     _unknown(tested, GONE)
                 continue
             begun.add(recorded.run_id)
@@ -304,12 +323,6 @@ def _unknown(tested: Tested, why: str) -> None:
     tested.unknown[why] += 1
 
 
-async def _same_key(context: Context, feed: Feed, event: Recorded, ids: Sequence[int]) -> bool:
-    """Whether the earlier event of the same key is among those that are decided here."""
-    page = await context.store.events(feed=feed.name, key=event.key, before=event.id, limit=20)
-    return any(each.id >= ids[0] for each in page.items) if ids else False
-
-
 def _same(recorded: Verdict, decided: Verdict) -> bool:
     if recorded.outcome != decided.outcome:
         return False
@@ -328,7 +341,7 @@ async def _compare(
     runs_after = 0
     async with context.running().scratch(clock := PastClock(world.begin)) as store:
         past = Past(store, clock, world.runs, world.orders)
-        await past.open(world.feed, trigger, _workflows(trigger))
+        await past.open(world.feeds, trigger, world.state, _workflows(trigger))
         async for event in _ordered(context, world.ids):
             recorded = _verdict(event, trigger.name)
             decided = await past.decide(event, recorded)

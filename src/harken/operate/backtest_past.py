@@ -15,7 +15,7 @@ from statistics import median
 import msgspec
 
 from harken.event import Recorded, Verdict
-from harken.feed import Feed, Trigger
+from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest_clock import PastClock
 from harken.operate.past_events import event_of
@@ -120,17 +120,23 @@ class Past:
         for at, hold in orders:
             self._push(at, None, hold)
 
-    async def open(self, feed: Feed, trigger: Trigger, workflows: Mapping[str, str]) -> None:
+    async def open(
+        self, feeds: Sequence[Feed], trigger: Trigger, was: TriggerState, workflows: Mapping[str, str]
+    ) -> None:
+        """Begin with the trigger and the feeds that it listens to. `was`: its state where it is tested."""
         made = {name: (rev, b"{}") for name, rev in workflows.items()}
-        opened = Definitions(generation="backtest", feeds=(feed,), triggers=(trigger,), workflows=made)
+        opened = Definitions(generation="backtest", feeds=tuple(feeds), triggers=(trigger,), workflows=made)
         await self._store.open(opened)
-        listeners = await self._store.listeners(feed.name)
-        [(stored, state)] = listeners.triggers
-        awake = msgspec.structs.replace(state, start_line=ALWAYS, paused="")
-        asleep = msgspec.structs.replace(awake, paused="paused")
         self._trigger = trigger.name
-        self._rules = Rules(listeners.revision, listeners.feed, (Rule(stored, awake),))
-        self._paused = Rules(listeners.revision, listeners.feed, (Rule(stored, asleep),))
+        self._rules: dict[str, Rules] = {}
+        self._paused: dict[str, Rules] = {}
+        for feed in feeds:
+            listeners = await self._store.listeners(feed.name)
+            [(stored, state)] = listeners.triggers
+            awake = msgspec.structs.replace(state, start_line=ALWAYS, created_at=was.created_at, paused="")
+            asleep = msgspec.structs.replace(awake, paused="paused")
+            self._rules[feed.name] = Rules(listeners.revision, listeners.feed, (Rule(stored, awake, feed.name),))
+            self._paused[feed.name] = Rules(listeners.revision, listeners.feed, (Rule(stored, asleep, feed.name),))
 
     async def decide(self, event: Recorded, verdict: Verdict | None) -> Verdict | None:
         """What is decided about the event at the time at which it was recorded; None if the trigger has no say.
@@ -139,7 +145,7 @@ class Past:
         """
         await self._advance(event.recorded_at)
         reason = verdict.reason if verdict is not None else ""
-        rules = self._paused if PAUSED in reason else self._rules
+        rules = (self._paused if PAUSED in reason else self._rules)[event.feed]
         read = Read(now=self._clock.now(), first=FLOOD in reason)
         if verdict is not None and verdict.run_id:
             self._run_of[event.key] = verdict.run_id

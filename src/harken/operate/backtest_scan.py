@@ -72,8 +72,6 @@ class Scan(msgspec.Struct, kw_only=True):
     """
 
     events: int = 0
-    first: int = 0
-    last: int = 0
     tally: Counter[tuple[str, Screened]] = msgspec.field(default_factory=Counter)
     unheard: Counter[tuple[str, bool, bool, str]] = msgspec.field(default_factory=Counter)
     passed: list[int] = []
@@ -95,9 +93,10 @@ async def scan(
     until: datetime | None,
     *,
     keep_passed: bool,
+    found: Scan | None = None,
 ) -> Scan:
-    """Read everything of the span. Pages are read while the one before is counted."""
-    counting = Counting(screen, keep_passed)
+    """Read everything of the span, and add it to what was found. Pages are read while the one before is counted."""
+    counting = Counting(screen, keep_passed, found if found is not None else Scan())
     async for page in _pages(store, rules.feed.name, name, since, until):
         if page.ids:
             await counting.add(store, page)
@@ -132,8 +131,8 @@ async def _pages(
 class Counting:
     """Counts pages of events by outcome and key, and sums up by key, as a million events have some hundred of them."""
 
-    def __init__(self, screen: Screen, keep_passed: bool) -> None:
-        self.found = Scan()
+    def __init__(self, screen: Screen, keep_passed: bool, found: Scan) -> None:
+        self.found = found
         self._screen = screen
         self._keep_passed = keep_passed
         self._decided: dict[Key, Decided] = {}
@@ -145,7 +144,6 @@ class Counting:
             self.sum_up()
         found = self.found
         found.events += len(page.ids)
-        found.first, found.last = found.first or page.recorded_at[0], page.recorded_at[-1]
         keys = await self._keys(store, page)
         pairs = list(zip(page.outcomes, keys, strict=True))
         counts = Counter(pairs)
