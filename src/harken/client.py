@@ -200,6 +200,11 @@ class Client:
         """Make a trigger of these fields: name, provider, config, condition, options, workflow, enabled."""
         return cast("shapes.TriggerRow", self.call("triggers.create", row, key=key))
 
+    def draft_trigger(self, row: Mapping[str, Any], *, read: bool = False, hours: int = 0) -> shapes.Draft:
+        """What a trigger of these fields, or of `yaml`, would be and do; nothing is stored. With `read`, its service is
+        read if no event of it is stored."""
+        return cast("shapes.Draft", self.call("triggers.draft", {**row, "read": read, "hours": hours}))
+
     def edit_trigger(self, name: str, revision: str, changes: Mapping[str, Any]) -> shapes.TriggerRow:
         """Change these fields of the version that was read. Raises Outdated if somebody changed it since."""
         answer = self.call("triggers.edit", {"name": name, **changes}, match=f'"{revision}"')

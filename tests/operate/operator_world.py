@@ -22,7 +22,7 @@ from harken.ingest.live import Late
 from harken.ingest.refused_webhooks import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
 from harken.operate.activity import Buckets
-from harken.operate.engine import Preview, Shown
+from harken.operate.engine import DraftEvents, DraftFeed, Preview, Shown
 from harken.operate.operator import Operator
 from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
@@ -93,6 +93,9 @@ class FakeEngine:
             Shown(key="INC-2", subject="INC-2", type="json.item", outcome="filtered", reason="urgency is low"),
         )
         return Preview(trigger=trigger, feed=POLLED.name, since=None, shown=shown)
+
+    async def read_draft(self, draft: DraftFeed, lookback_seconds: float) -> DraftEvents:
+        raise NotImplementedError("the office has no services")
 
     def status(self) -> Mapping[str, Any]:
         return self.facts

@@ -109,6 +109,8 @@ NARROWED: Mapping[str, Schema] = {
     "events.replay_range.since": _BEGIN,
     "triggers.seek.to": _BEGIN,
     "triggers.seek.token": {"type": "string", "pattern": "^([0-9]{1,17}-[0-9]{1,17})?$"},
+    "triggers.draft.limit": {"type": "integer", "minimum": 0, "maximum": 1000},
+    "triggers.draft.hours": {"type": "integer", "minimum": 0, "maximum": 744},
     "triggers.bank.limit": {"type": "integer", "minimum": 1, "maximum": 200},
     "tools.list.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
     "tools.schemas.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
@@ -175,6 +177,7 @@ RULES: Mapping[str, Schema] = {
         "then": {"required": ["from_step"], "properties": {"from_step": _FILLED}},
     },
     "triggers.create": {"examples": [_ROW]},
+    "triggers.draft": {"examples": [_ROW]},
 }
 """What parameters in a body have to do with each other."""
 

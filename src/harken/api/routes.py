@@ -131,6 +131,11 @@ _TABLE = (
     _post("triggers.drop", f"{_TRIGGER}/drop", name="text"),
     _get("triggers.export", f"{_TRIGGER}/export", name="text"),
     _create("triggers.create", "/api/triggers", name="text", **_ROW),
+    _post(
+        "triggers.draft", "/api/drafts",
+        name="text", provider="text", config="any", condition="text", options="object", workflow="any", steps="text",
+        yaml="text", replaces="text", events_of="text", limit="count", hours="count", read="flag",
+    ),
     _versioned("triggers.show", "GET", _TRIGGER, name="text"),
     _versioned("triggers.replace", "PUT", _TRIGGER, name="text", **_ROW),
     _versioned("triggers.edit", "PATCH", _TRIGGER, name="text", **_ROW),

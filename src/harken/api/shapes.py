@@ -6,7 +6,7 @@ Only `typing` is imported, because the client and its users import this. More na
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 __all__ = [
     "ANSWERS",
@@ -18,6 +18,12 @@ __all__ = [
     "DeadLetter",
     "Deleted",
     "Doctor",
+    "Draft",
+    "DraftClause",
+    "DraftHour",
+    "DraftRow",
+    "DraftRun",
+    "DraftShown",
     "Event",
     "EventBank",
     "EventType",
@@ -25,7 +31,6 @@ __all__ = [
     "Exported",
     "Feed",
     "FeedDetail",
-    "FieldProblem",
     "Finding",
     "Forgotten",
     "Integration",
@@ -61,8 +66,23 @@ Time = str
 """RFC 3339 in UTC."""
 
 
+class Finding(TypedDict):
+    """One thing that is wrong or odd, where, and what to do. `path` names the setting, such as trigger, poll, query."""
+
+    severity: Literal["error", "warning"]
+    code: str
+    file: str
+    line: int
+    column: int
+    path: list[str | int]
+    message: str
+    fix: str
+    excerpt: str
+    text: str
+
+
 class Problem(TypedDict):
-    """RFC 9457. `detail` says what happened, `fix` what to do; `code` is for programs."""
+    """RFC 9457. `detail` says what happened, `fix` what to do; `code` is for programs. `errors`: all that is wrong."""
 
     type: str
     title: str
@@ -72,31 +92,7 @@ class Problem(TypedDict):
     request_id: str
     fix: str
     code: str
-
-
-class FieldProblem(TypedDict):
-    """One thing that is wrong with what was sent, where, and what to do about it."""
-
-    path: list[str | int]
-    message: str
-    fix: str
-    code: str
-    line: int
-    column: int
-    excerpt: str
-    severity: Literal["error", "warning"]
-
-
-class Finding(TypedDict):
-    severity: Literal["error", "warning"]
-    code: str
-    file: str
-    line: int
-    column: int
-    message: str
-    fix: str
-    excerpt: str
-    text: str
+    errors: NotRequired[list[Finding]]
 
 
 class Span(TypedDict):
@@ -578,6 +574,83 @@ class TriggerRow(TypedDict):
     revision: str
 
 
+class DraftRow(TypedDict):
+    """The fields of a trigger that is not stored."""
+
+    name: str
+    provider: str
+    config: Any
+    condition: str
+    options: dict[str, Any]
+    workflow: Any
+
+
+class DraftShown(TypedDict):
+    """An event and what a draft would do with it. `clauses`: true, false or error for each of the condition."""
+
+    id: int | None
+    key: str
+    subject: str
+    type: str
+    title: str
+    outcome: str
+    reason: str
+    occurred_at: Time | None
+    recorded_at: Time | None
+    clauses: list[Literal["true", "false", "error"]]
+
+
+class DraftRun(TypedDict):
+    """The dry run of a draft, newest first; `sample`: the payload of that. `trouble`: why its service was not read."""
+
+    source: Literal["stored", "read", "none"]
+    feed: str
+    events: int
+    would_fire: int
+    would_not: int
+    sentence: str
+    outcomes: dict[str, int]
+    notes: list[str]
+    complete: bool
+    trouble: dict[str, str] | None
+    can_read: bool
+    shown: list[DraftShown]
+    sample: Any
+
+
+class DraftClause(TypedDict):
+    clause: str
+    passed: int
+    failed: int
+    errors: int
+    alone: int
+
+
+class DraftHour(TypedDict):
+    at: Time
+    events: int
+    would_fire: int
+
+
+class Draft(TypedDict):
+    """What a trigger would be. `row` is null and `dry_run` too where it cannot be read or used."""
+
+    ok: bool
+    row: DraftRow | None
+    yaml: str
+    steps: str
+    problems: list[Finding]
+    feed: str
+    feed_id: str
+    way: str
+    address: str
+    next: list[Time]
+    timeline: list[str]
+    dry_run: DraftRun | None
+    clauses: list[DraftClause]
+    hours: list[DraftHour]
+
+
 class Deleted(TypedDict):
     id: str
     name: str
@@ -628,6 +701,7 @@ ANSWERS: Mapping[str, Any] = {
     "services.show": ServiceDetail,
     "event_types.list": EventType,
     "triggers.create": TriggerRow,
+    "triggers.draft": Draft,
     "triggers.replace": TriggerRow,
     "triggers.edit": TriggerRow,
     "triggers.delete": Deleted,

@@ -15,6 +15,7 @@ import structlog
 from harken import __version__
 from harken.app.activity import ActivityLog
 from harken.app.config_audit import FILES, changed_at_start, changed_files
+from harken.app.draft_read import DraftReads
 from harken.app.dry_run import preview
 from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
@@ -36,7 +37,7 @@ from harken.ingest.refused_webhooks import Refusal
 from harken.match import Read
 from harken.operate.activity import Buckets
 from harken.operate.configuration import load_directory
-from harken.operate.engine import Preview
+from harken.operate.engine import DraftEvents, DraftFeed, Preview
 from harken.operate.fleet import Member
 from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.operate.trigger_activity import Counts
@@ -81,6 +82,7 @@ class Controller:
         self._other = OtherGeneration()
         self._compared: Any = None
         self._files = factory.loaded
+        self._draft_reads = DraftReads(clock)
         self.rows = TriggerRows(store)
         self.activity = ActivityLog(store, clock, self._activity_totals)
         self.trigger_activity = TriggerActivityLog(store, clock)
@@ -257,6 +259,9 @@ class Controller:
         await self._store.wake(feed)
         await notify_replicas(self._store)
         return dict(msgspec.to_builtins(TickReport(feed=feed, result="asked", error="another replica reads it now")))
+
+    async def read_draft(self, draft: DraftFeed, lookback_seconds: float) -> DraftEvents:
+        return await self._draft_reads.read(self._factory, draft, lookback_seconds)
 
     async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
         lines = {} if since_start else await load_start_lines(self._store)

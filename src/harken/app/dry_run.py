@@ -18,7 +18,7 @@ from harken.operate.rows import title_of
 from harken.source import Checked, ClockedSource, PollSource, Source
 from harken.store import Feeds, Intent, Listeners
 
-__all__ = ["preview"]
+__all__ = ["UNDATED", "preview", "read_pages"]
 
 MAX_PAGES = 50
 MAX_ITEMS = 5_000
@@ -46,7 +46,7 @@ async def preview(
         note = f"{name} is pushed: there is nothing to read. Send something, then: harken explain {trigger.name}"
         return Preview(trigger=trigger.name, feed=name, since=None, notes=(note,))
     try:
-        events, complete = await _read(source, feed, since)
+        events, complete = await read_pages(source, feed, since)
     except NeedsAttention as error:
         # the error of a read names one wrong name at most; the check has found all of them
         reasons = [*names.unknown] if names else []
@@ -69,11 +69,14 @@ async def preview(
     )
 
 
-async def _read(source: PollSource, feed: Feed, since: datetime) -> tuple[list[Event], bool]:
+async def read_pages(
+    source: PollSource, feed: Feed, since: datetime, pages: int = MAX_PAGES
+) -> tuple[list[Event], bool]:
+    """The newest items since then, and whether these are all of them."""
     cursor = None
     events: list[Event] = []
     dropped = False
-    for _ in range(MAX_PAGES):
+    for _ in range(pages):
         try:
             async with answer_within(feed.page_timeout):
                 batch = await source.poll(cursor, since)

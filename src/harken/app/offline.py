@@ -16,6 +16,7 @@ import msgspec
 
 from harken.app.application import refuse_blocking
 from harken.app.controller import finding_lines, last_applied, load_start_lines, preview_trigger
+from harken.app.draft_read import DraftReads
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
@@ -30,7 +31,7 @@ from harken.ingest.live import Late
 from harken.ingest.refused_webhooks import Refusal
 from harken.operate.activity import Buckets
 from harken.operate.configuration import credentials_of, load_directory
-from harken.operate.engine import Preview
+from harken.operate.engine import DraftEvents, DraftFeed, Preview
 from harken.operate.operator import Operator
 from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
@@ -67,6 +68,9 @@ class Offline:
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
+
+    async def read_draft(self, draft: DraftFeed, lookback_seconds: float) -> DraftEvents:
+        return await DraftReads(self._clock).read(self._factory, draft, lookback_seconds)
 
     async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
         lines = {} if self._temporary or since_start else await load_start_lines(self._store)

@@ -17,7 +17,7 @@ from harken.match import Rules, Screen, Screened
 from harken.operate.past_events import past_variables
 from harken.store import History, Records
 
-__all__ = ["NearMisses", "Scan", "scan"]
+__all__ = ["NearMisses", "Scan", "history_pages", "scan", "screen_page"]
 
 FIRST_PAGE, LARGEST_PAGE = 200, 8_000
 SMALL_BYTES, LARGE_BYTES = 1_500_000, 6_000_000
@@ -97,7 +97,7 @@ async def scan(
 ) -> Scan:
     """Read everything of the span, and add it to what was found. Pages are read while the one before is counted."""
     counting = Counting(screen, keep_passed, found if found is not None else Scan())
-    async for page in _pages(store, rules.feed.name, name, since, until):
+    async for page in history_pages(store, rules.feed.name, name, since, until):
         if page.ids:
             await counting.add(store, page)
         # others want to be served too
@@ -106,9 +106,10 @@ async def scan(
     return counting.found
 
 
-async def _pages(
+async def history_pages(
     store: Records, feed: str, trigger: str, since: datetime | None, until: datetime | None
 ) -> AsyncIterator[History]:
+    """The feed's events of the span, oldest first, with what the trigger decided; the next page is read ahead."""
     size = FIRST_PAGE
     ahead = asyncio.ensure_future(store.history(feed, trigger, since=since, until=until, limit=size))
     try:
@@ -126,6 +127,16 @@ async def _pages(
             yield page
     finally:
         ahead.cancel()
+
+
+async def screen_page(store: Records, screen: Screen, page: History) -> list[Screened]:
+    """What the conditions of the screen say of each event of the page."""
+    if not screen.reads_more:
+        return [screen.decided(key) for key in screen.keys(page.data)]
+    # what is beside the data of an event is not in the columns
+    recorded = {event.id: event for event in await store.events_by_id(page.ids)}
+    whole = [past_variables(recorded[id]) if id in recorded else {"event": {}} for id in page.ids]
+    return [screen.screen(bind(each)) for each in whole]
 
 
 class Counting:

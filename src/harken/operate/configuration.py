@@ -210,6 +210,7 @@ def finding_row(found: Finding) -> Plain:
         "file": found.file,
         "line": found.line,
         "column": found.column,
+        "path": list(found.path),
         "message": found.message,
         "fix": found.fix,
         "excerpt": found.excerpt,

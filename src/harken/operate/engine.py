@@ -11,6 +11,7 @@ import msgspec
 
 from harken.clock import Clock
 from harken.event import Event, Outcome
+from harken.feed import Feed
 from harken.rate_limit import Level
 from harken.store import Store
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from harken.tickets.adoption import AdoptionResult
     from harken.tickets.write_pace import WritePace
 
-__all__ = ["Engine", "Preview", "Shown"]
+__all__ = ["DraftEvents", "DraftFeed", "Engine", "Preview", "Shown"]
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,24 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
+class DraftFeed(msgspec.Struct, frozen=True, kw_only=True):
+    """The feed of a trigger that is not stored, with the validated query and the account that its source needs."""
+
+    feed: Feed
+    query: Any = None
+    account: Any = None
+    secrets: frozenset[str] = frozenset()
+
+
+class DraftEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a draft's service shows, oldest first. `complete` is False when there was more than was read."""
+
+    events: tuple[Event, ...] = ()
+    complete: bool = True
+    notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
 class Engine(Protocol):
     """The running controller, or, without one, as much of it as a single command needs."""
 
@@ -77,6 +96,10 @@ class Engine(Protocol):
 
     async def preview(self, trigger: str, lookback_seconds: float, *, since_start: bool = False) -> Preview:
         """Read the API and match, but write nothing. With `since_start` as if the trigger began with that span."""
+        ...
+
+    async def read_draft(self, draft: DraftFeed, lookback_seconds: float) -> DraftEvents:
+        """What the service of a trigger that is not stored shows, perhaps a minute ago. Nothing is written."""
         ...
 
     def status(self) -> Mapping[str, Any]:

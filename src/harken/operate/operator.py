@@ -56,6 +56,7 @@ from harken.operate.rows import Plain
 from harken.operate.runs import micros
 from harken.operate.seek import seek
 from harken.operate.trigger_activity import trigger_activity
+from harken.operate.trigger_drafts import draft
 from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings
@@ -92,6 +93,7 @@ READS: Mapping[str, Operation] = {
     "triggers.explain": explain,
     "triggers.backtest": backtest,
     "triggers.export": trigger_rows.export,
+    "triggers.draft": draft,
     "triggers.bank": event_bank.bank,
     "pollers.list": pollers.list_jobs,
     "pollers.show": pollers.show,

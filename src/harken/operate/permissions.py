@@ -69,6 +69,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "triggers.show": _sees("trigger", "name"),
     "triggers.export": _sees("trigger", "name"),
     "triggers.create": _does("new", "name"),
+    "triggers.draft": _does("new", "name"),
     "triggers.replace": _does("trigger", "name"),
     "triggers.edit": _does("trigger", "name"),
     "triggers.delete": _does("trigger", "name"),

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
     from harken.config.findings import Finding
     from harken.config.trigger_rows import CompiledRow, RowCompiler, TriggerRow
 
-__all__ = ["InvalidRow", "create", "delete", "edit", "export", "find_row", "replace", "row_view"]
+__all__ = [
+    "InvalidRow",
+    "create",
+    "delete",
+    "edit",
+    "export",
+    "find_row",
+    "refuse_taken",
+    "replace",
+    "row_view",
+    "with_secrets_hidden",
+    "workflow_of",
+]
 
 RECENT = 500
 """So many changes are remembered by id; a replica that has missed more reads all rows."""
@@ -57,7 +69,7 @@ async def create(
     if (known := await context.store.get(TRIGGER_ROW, id)) is not None:
         # the first request with this key made it, and was not answered
         return await _changed(context, known)
-    await _refuse_taken(context, name)
+    await refuse_taken(context, name)
     row = TriggerRow(
         id=id,
         user_id=context.principal.owner,
@@ -66,7 +78,7 @@ async def create(
         config=config,
         condition=condition,
         options=dict(options or {}),
-        workflow=_workflow(workflow),
+        workflow=workflow_of(workflow),
         enabled=enabled,
         created_at=now,
         updated_at=now,
@@ -139,7 +151,7 @@ async def _edit(context: Context, name: str, match: str, given: Mapping[str, Any
     document = await _matching(context, name, match)
     changed = dict(given)
     if "workflow" in changed:
-        changed["workflow"] = _workflow(changed["workflow"])
+        changed["workflow"] = workflow_of(changed["workflow"])
     row = msgspec.structs.replace(_read(document), **changed, updated_at=context.clock.now())
     form: Any = msgspec.UNSET
     if row.enabled or set(given) != {"enabled"}:
@@ -237,7 +249,8 @@ def _place(context: Context, name: str) -> str:
     return f"{place.file}:{place.line}"
 
 
-async def _refuse_taken(context: Context, name: str) -> None:
+async def refuse_taken(context: Context, name: str) -> None:
+    """Raise Refused if something else has the name."""
     if await context.store.get(TRIGGER_NAME, name) is not None:
         raise Refused(f"the name {name} is taken by another row", fix=f"See: harken triggers show {name}")
     if name in context.triggers():
@@ -251,7 +264,8 @@ def _outdated(name: str) -> Outdated:
     return Outdated(f"trigger {name} was changed meanwhile", fix="Read it again, and change what is there now")
 
 
-def _workflow(given: Any) -> str | dict[str, Any]:
+def workflow_of(given: Any) -> str | dict[str, Any]:
+    """What a row starts: the name of a workflow, or steps. Raise Misconfigured if it is neither."""
     if not isinstance(given, (str, dict)) or not given:
         raise Misconfigured("workflow: is neither a name nor steps", fix='Write "workflow": "NAME", or {"steps": […]}')
     return given
@@ -305,6 +319,14 @@ def _hide(row: TriggerRow, texts: set[str], keep: Callable[[str, str], object]) 
         name = f"{own_secrets(row.id)}{new_id(text).hex[:12]}"
         keep(name, text)
         references[text] = f"${{secret:{name}}}"
+    fields = {name: _replace(getattr(row, name), references) for name in ("config", "options", "workflow")}
+    return msgspec.structs.replace(row, **fields)
+
+
+def with_secrets_hidden(row: TriggerRow, texts: set[str]) -> TriggerRow:
+    """The row as it may be shown: these texts are references to secrets that nobody has stored yet."""
+    names = (f"{row.name or 'my'}-secret{'' if at == 0 else f'-{at + 1}'}" for at in range(len(texts)))
+    references = {text: f"${{secret:{name}}}" for text, name in zip(sorted(texts), names, strict=True)}
     fields = {name: _replace(getattr(row, name), references) for name in ("config", "options", "workflow")}
     return msgspec.structs.replace(row, **fields)
 

@@ -91,7 +91,7 @@ async function failure(answer) {
     code: told.code ?? "",
     fix: told.fix ?? "",
     requestId: told.request_id ?? "",
-    problems: told.problems ?? [],
+    problems: told.errors ?? [],
     retryAfter: Number(answer.headers.get("retry-after") ?? 0),
   });
 }
