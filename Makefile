@@ -49,8 +49,10 @@ soak: setup servers ## The crash and property tests at length, about an hour; RO
 bench: setup servers ## Measure throughput, lag, memory, start and growth; ONLY=growth,webhook for some of it
 	@$(BIN)/python -m bench$(if $(ONLY), --only $(ONLY))$(if $(QUICK), --quick)
 
-docs: setup ## Check that every link in the documentation resolves and every example loads
-	@$(BIN)/python -m pytest tests/docs
+docs: setup ## Build the documentation as a site into site/, and check it: links, examples, transcripts
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "docs: site/index.html"
+	@$(PYTEST) tests/docs
 
 release: setup ## Build the package, check it, and try it in clean environments (docs/releasing.md)
 	@PYTHON=$(BIN)/python .ci/release
@@ -71,4 +73,4 @@ $(DEV): $(RUN)
 	@touch $@
 
 clean: ## Remove the virtual environment and what tools have cached
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site

@@ -1,4 +1,6 @@
-"""A person who has the wheel and no clone follows README, its ten lines and the first tutorial, in an empty directory.
+"""A person who has the wheel and no clone follows README, the install page and the tutorial, in empty directories.
+
+From the install line to the demo, a first workflow and the UI everything is typed as it is printed.
 
 What the pages say that commands print is compared with what they print. To write it anew into the pages:
 
@@ -8,29 +10,105 @@ What the pages say that commands print is compared with what they print. To writ
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.docs.stand_ins import on_call
 from tests.docs.walk import Person, Said, Walk, normalised, steps_of, transcript, with_transcripts
 from tests.docs.wheel import ROOT, build_wheel, fresh_machine
 from tests.servers.ports import free_port
 
-# both pages are followed before the first test, each command in a process of its own
+# all pages are followed before the first test, each command in a process of its own
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("walk-through"), pytest.mark.timeout(900)]
 
 REWRITING = bool(os.environ.get("HARKEN_REWRITE_DOCS"))
-README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial" / "first-workflow.md"
-ENDLESS = ("harken start", "python3 -m http.server")
+README, INSTALL = ROOT / "README.md", ROOT / "docs" / "how-to" / "install.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-workflow.md"
+ENDLESS = ("harken start", "harken demo", "python3 -m http.server")
+SHOWN_SECONDS = 3
+# what takes half a minute with a real account takes a second here
+QUICK = {"interval: 30s": "interval: 1s"}
 
 
-def ten_lines() -> str:
-    """That section, without what is typed in a clone."""
-    section = README.read_text("utf-8").partition("## Ten lines\n")[2].partition("\n## ")[0]
-    (in_a_clone,) = [step for step in steps_of(section) if step.text.startswith("make ")]
-    return section.replace(f"```sh\n{in_a_clone.text}```", "")
+def section(page: Path, heading: str) -> str:
+    text = page.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    assert text, f"{page.name} has no section {heading}"
+    return text
+
+
+class People:
+    """Each follows a page in a new directory. Who does not install has the environment that the first one made."""
+
+    def __init__(self, place: Path, wheel: Path) -> None:
+        self.place = place
+        # the index from which they install has nothing but the wheel
+        self.environ = {**fresh_machine(place / "machine"), "PIP_FIND_LINKS": str(wheel.parent)}
+        self.venv = place / "first" / "desk" / ".venv"
+
+    def person(self, name: str, environ: Mapping[str, str] | None = None, *, installs: bool = False) -> Person:
+        directory = self.place / name / "desk"
+        directory.mkdir(parents=True)
+        if not installs:
+            (directory / ".venv").symlink_to(self.venv)
+        return Person(directory, {**self.environ, **(environ or {})}, {"8765": str(free_port()), **QUICK})
+
+
+@dataclass(kw_only=True)
+class Followed:
+    """Walks by page, the summary of the demo, what is in the channel, and the UI as its address answers."""
+
+    walks: dict[Path, list[Walk]] = field(default_factory=dict)
+    demo: str = ""
+    messages: list[str] = field(default_factory=list)
+    ui: str = ""
+
+    @property
+    def all(self) -> list[Walk]:
+        return [walk for walks in self.walks.values() for walk in walks]
+
+
+def follow_readme(people: People, followed: Followed) -> Iterator[Walk]:
+    head = README.read_text("utf-8").partition("\n## ")[0]
+    first = Walk(person=people.person("first", installs=True), endless=ENDLESS, rewriting=REWRITING)
+    yield first
+    # of the prose around it only the block: what else it names needs pipx or uv
+    first.follow("".join(f"```{step.language}\n{step.text}```\n" for step in steps_of(head) if step.language))
+    time.sleep(SHOWN_SECONDS)
+    first.person.kills("harken demo", signal.SIGINT)
+    followed.demo = first.person.printed("harken demo")
+    with on_call() as stage:
+        oncall = Walk(person=people.person("oncall", stage.environ), endless=ENDLESS, rewriting=REWRITING)
+        yield oncall
+        oncall.person.writes("harken.yaml", stage.settings)
+        before, _, after = section(README, "An incident becomes a message").partition("Two incidents later:")
+        oncall.follow(before)
+        stage.happen()
+        oncall.follow(after.rpartition("```\n")[0] + "```\n")
+        followed.messages = stage.said
+        oncall.person.leaves()
+    ten_lines = Walk(person=people.person("second"), endless=ENDLESS, rewriting=REWRITING)
+    yield ten_lines
+    ten_lines.follow(section(README, "Ten lines"))
+
+
+def follow_install(people: People, followed: Followed) -> Iterator[Walk]:
+    walk = Walk(person=people.person("third", installs=True), endless=ENDLESS, rewriting=REWRITING)
+    yield walk
+    walk.follow(section(INSTALL, "First steps"))
+    with urllib.request.urlopen(walk.person.address("harken start") + "/", timeout=60) as answer:
+        followed.ui = answer.read().decode()
+
+
+def follow_tutorial(people: People, followed: Followed) -> Iterator[Walk]:
+    walk = Walk(person=people.person("fourth"), endless=ENDLESS, rewriting=REWRITING)
+    yield walk
+    walk.follow(TUTORIAL.read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -39,46 +117,55 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def walks(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[dict[Path, Walk]]:
-    """Both pages, one after the other. The tutorial is done in a new directory, with the same environment."""
-    place = tmp_path_factory.mktemp("person")
-    environ = fresh_machine(place / "machine")
-    found = {}
-    for page, name, text in ((README, "first", ten_lines()), (TUTORIAL, "second", TUTORIAL.read_text("utf-8"))):
-        directory = place / name / "desk"
-        directory.mkdir(parents=True)
-        shutil.copy(wheel, directory)
-        if page is TUTORIAL:
-            (directory / ".venv").symlink_to(place / "first" / "desk" / ".venv")
-        person = Person(directory, environ, {"8765": str(free_port())})
-        found[page] = Walk(person=person, endless=ENDLESS, rewriting=REWRITING)
+def followed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Followed]:
+    """All pages, one after the other."""
+    found = Followed()
+    people = People(tmp_path_factory.mktemp("person"), wheel)
+    for page, follow in ((README, follow_readme), (INSTALL, follow_install), (TUTORIAL, follow_tutorial)):
+        found.walks[page] = []
         try:
-            found[page].follow(text)
+            for walk in follow(people, found):
+                found.walks[page].append(walk)
         finally:
-            person.leaves()
+            for walk in found.walks[page]:
+                walk.person.leaves()
     yield found
 
 
-def test_every_printed_command_works_as_printed_in_a_fresh_environment_made_from_the_wheel(
-    walks: dict[Path, Walk],
-) -> None:
-    assert [failure for walk in walks.values() for failure in walk.failed] == []
-    typed = [command for walk in walks.values() for command in walk.typed]
-    assert {"pip install harken-*.whl", "harken start", "harken explain orders 3"} <= set(typed)
+def test_every_printed_command_works_as_printed_in_a_fresh_environment_made_from_the_wheel(followed: Followed) -> None:
+    assert [failure for walk in followed.all for failure in walk.failed] == []
+    typed = [command for walk in followed.all for command in walk.typed]
+    wanted = {"pip install harken", "harken demo", "harken init", "harken test", "harken start"}
+    assert wanted | {"harken explain orders 3", "harken explain incidents PINC2"} <= set(typed)
 
 
-@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
-def test_the_transcripts_of_the_page_are_what_its_commands_print(walks: dict[Path, Walk], page: Path) -> None:
-    walk = walks[page]
+def test_the_demo_that_is_stopped_by_ctrl_c_tells_that_nothing_was_lost(followed: Followed) -> None:
+    assert "Nothing was lost, doubled or made up." in followed.demo
+
+
+def test_the_incident_of_the_readme_is_told_once_and_the_other_one_not(followed: Followed) -> None:
+    told = section(README, "An incident becomes a message")
+    assert followed.messages == ["Checkout: answers 502"]
+    assert f"`#oncall` has one message, *{followed.messages[0]}*" in told
+
+
+def test_the_ui_is_at_the_address_that_the_start_prints(followed: Followed) -> None:
+    assert "<title>Harken" in followed.ui
+
+
+@pytest.mark.parametrize("page", [README, INSTALL, TUTORIAL], ids=lambda page: page.name)
+def test_the_transcripts_of_the_page_are_what_its_commands_print(followed: Followed, page: Path) -> None:
+    said = [one for walk in followed.walks[page] for one in walk.said]
     if REWRITING:
-        page.write_text(with_transcripts(page.read_text("utf-8"), walk.said), "utf-8")
-    assert walk.said
-    assert [str(said) for said in walk.said if not said.is_same and not REWRITING] == []
+        page.write_text(with_transcripts(page.read_text("utf-8"), said), "utf-8")
+    assert said
+    assert [str(one) for one in said if not one.is_same and not REWRITING] == []
 
 
-def test_what_the_wheel_installs_is_the_package_of_the_wheel_and_nothing_of_the_clone(walks: dict[Path, Walk]) -> None:
-    done = walks[README].person.types("python -c 'import harken; print(harken.__file__)'")
-    assert str(walks[README].person.directory / ".venv") in done.stdout, done.stdout
+def test_what_the_wheel_installs_is_the_package_of_the_wheel_and_nothing_of_the_clone(followed: Followed) -> None:
+    person = followed.walks[README][0].person
+    done = person.types("python -c 'import harken; print(harken.__file__)'")
+    assert str(person.directory / ".venv") in done.stdout, done.stdout
 
 
 class TestTranscripts:

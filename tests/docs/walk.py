@@ -28,7 +28,7 @@ SERVED = re.compile(r"http\.server (\d+)")
 # a machine that runs the tests has other ports in use; everything else is typed as it is printed
 PRELUDE = """\
 harken() {
-    if [ "$1" = start ]; then command harken "$@" --port 0; else command harken "$@"; fi
+    case "$1" in start | demo) command harken "$@" --port 0 ;; *) command harken "$@" ;; esac
 }
 """
 
@@ -151,6 +151,7 @@ class Person:
             time.sleep(0.05)
 
     def kills(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End what was left running, as by Ctrl-C or worse."""
         terminal = self._terminals.pop(name)
         os.killpg(terminal.pid, number)
         terminal.wait(SECONDS)
@@ -169,6 +170,12 @@ class Person:
         """What a command that does not end has printed until now."""
         return self._as_printed(self._log(name).read_text())
 
+    def address(self, name: str) -> str:
+        """The address that a command that does not end has printed, on the port that it really has."""
+        found = re.search(r"http://127\.0\.0\.1:\d+", self._log(name).read_text())
+        assert found, self._log(name).read_text()
+        return found[0]
+
     def _log(self, name: str) -> Path:
         return self.directory.parent / f"{name.replace(' ', '-').replace('/', '-')}.log"
 
@@ -179,7 +186,7 @@ class Person:
     def _is_ready(self, name: str, commands: str) -> bool:
         served = SERVED.search(self._as_typed(commands))
         if served is None:
-            return "ready" in self.printed(name)
+            return "Ctrl-C stops it" in self.printed(name)
         with socket.socket() as knock:
             return knock.connect_ex(("127.0.0.1", int(served[1]))) == 0
 
