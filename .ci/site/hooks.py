@@ -51,7 +51,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     services = [f"reference/services/{path.name}" for path in sorted((ROOT / "docs/reference/services").glob("*.md"))]
     decisions = [f"decisions/{path.name}" for path in sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))]
     lists = {"SERVICES": services, "DECISIONS": ["decisions/README.md", *decisions]}
-    config.nav = _filled(config.nav, lists)
+    nav = _filled(config.nav, lists)
+    config.nav = [*nav, *({"More": left} for left in [_left_out(nav)] if left)]
     config.copyright = f'Apache-2.0 · <a href="{URLS["Repository"]}">source</a>'
     return config
 
@@ -66,6 +67,17 @@ def _filled(nav: Any, lists: dict[str, list[str]]) -> Any:
             else [_filled(part, lists) for part in nav]
         )
     return nav
+
+
+def _left_out(nav: Any) -> list[str]:
+    """Pages that have no place in the nav yet; they are at its end until somebody gives them one."""
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in pages if page not in set(_leaves(nav))]
+
+
+def _leaves(nav: Any) -> list[str]:
+    parts = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else None
+    return [nav] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
