@@ -31,7 +31,7 @@ trigger:
   poll:
     integration: jira
     query: {assignee: "me", project: TEAM}
-    interval: 60s
+    interval: 5m
     input_mapping:
       key: "{{.trigger.event.key}}"
 steps:
@@ -62,6 +62,7 @@ trigger:
   poll:
     integration: jira
     query: {jql: "priority = Highest", allow_jql: true}
+    interval: 5m
 steps:
   - {id: note, action: transform, set: {text: "{{.trigger.event.key}}"}}
 """
@@ -95,9 +96,9 @@ async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and
         jira.edit(before, "edited again")
         await clock.sleep(9 * 3600)
         async with running(tmp_path, clock, timings=LONG_NAPS) as app:
-            await clock.sleep(300)
+            await clock.sleep(900)
             jira.assign(new, "bob")
-            await clock.sleep(300)
+            await clock.sleep(900)
             jira.assign(new, "me")
             await clock.sleep(3600)
             assert await fired(app, "#") == {new: 2, late: 1, others: 1, asleep: 1}
@@ -163,7 +164,7 @@ async def test_raw_jql_runs_for_what_it_finds_newly_and_is_quiet_about_the_rest(
         old = jira.create(priority="Highest")
         raised = jira.create(priority="Low")
         async with running(tmp_path, clock, timings=LONG_NAPS) as app:
-            await clock.sleep(300)
+            await clock.sleep(900)
             jira.edit(old, "edited")
             jira.prioritise(raised, "Highest")
             await clock.sleep(40 * 3600)

@@ -78,6 +78,8 @@ async def test_the_page_says_that_the_server_is_away_keeps_what_was_typed_and_go
 ) -> None:
     await open_overview(page)
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    # what is only loaded when it is needed has come
+    await expect(page.locator(".chart-space")).to_have_count(0)
     await page.keyboard.press("Control+k")
     await page.get_by_role("combobox").fill("typed")
     await harken.stop()

@@ -22,6 +22,7 @@ from harken.runs import FINAL, Run
 from harken.testing import VirtualClock
 from harken.testing.crashing import Crash, CrashingStore
 from harken.testing.fakes.github import Issue
+from harken.timings import Timings
 from tests.services.whole import write
 from tests.system.property.fleet_stores import SqliteHome
 from tests.system.tickets.lagging_github import LAGS, LaggingGitHub, lifecycle_of
@@ -90,7 +91,7 @@ class Replica:
 
 class Replicas:
     def __init__(
-        self, clock: VirtualClock, directory: Path, hub: LaggingGitHub, random: Random, stores: Stores
+        self, clock: VirtualClock, directory: Path, hub: LaggingGitHub, random: Random, stores: Stores, timings: Timings
     ) -> None:
         self.clock = clock
         self.hub = hub
@@ -99,6 +100,7 @@ class Replicas:
         self._directory = directory
         self._random = random
         self._stores = stores
+        self._timings = timings
         # what a person sees who looks at it
         self._store = stores.store()
         self._deliveries = count(1)
@@ -122,7 +124,7 @@ class Replicas:
         context = copy_context()
         context.run(_owner.set, context)
         opened = OpenedStore(store=store, shared=True, connect=store.connect, listen=listen)
-        app = context.run(App, loaded, opened, self.clock)
+        app = context.run(App, loaded, opened, self.clock, timings=self._timings)
         replica = Replica(app, store, context)
         (await replica.do(_begin(app))).result()
         self.living.append(replica)
@@ -264,6 +266,7 @@ async def replicas(
     pipeline: str = PIPELINE,
     lags: tuple[float, ...] = LAGS,
     stores: Stores | None = None,
+    timings: Timings = Timings(),
 ) -> AsyncIterator[Replicas]:
     """So many replicas that are up, and a GitHub. Without `stores` they share a file of SQLite."""
     _note_owners()
@@ -273,7 +276,7 @@ async def replicas(
         write(directory, text.format(url=hub.url), **{"fix-bug": pipeline})
         stores = stores or Stores(SqliteHome(directory))
         await stores.open(clock)
-        fleet = Replicas(clock, directory, hub, random, stores)
+        fleet = Replicas(clock, directory, hub, random, stores, timings)
         for _ in range(size):
             await fleet.start()
         yield fleet

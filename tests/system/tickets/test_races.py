@@ -9,6 +9,7 @@ import pytest
 
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
+from harken.timings import Timings
 from tests.soak import SOAK
 from tests.system.tickets.lagging_github import lifecycle_of
 from tests.system.tickets.replicas import Replicas, replicas
@@ -21,6 +22,11 @@ name: fix-bug
 steps:
 """ + "".join(f"  - {{id: s{number}, action: wait, for: 5s}}\n" for number in range(12))
 """A minute of work."""
+SELDOM = Timings(
+    lease_seconds=300.0, lease_looks=10, beat=30.0, alive=100.0, scheduler_nap=30.0, idle_flush=30.0,
+    freshness_round=60.0, housekeeping_round=30.0,
+)  # fmt: skip
+"""No replica dies here: what they look at every second only to see that all are alive, they look at seldom."""
 
 
 def withdraw(fleet: Replicas, issue: Issue, how: str) -> None:
@@ -40,7 +46,7 @@ async def settle(fleet: Replicas) -> None:
 async def test_what_is_withdrawn_while_it_is_queued_never_begins(
     clock: VirtualClock, tmp_path: Path, how: str, told: bool
 ) -> None:
-    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+    async with replicas(clock, tmp_path, pipeline=BUSY, timings=SELDOM) as fleet:
         await clock.sleep(40)
         # twelve runs fill all three workers
         busy = [fleet.hub.open("fix", by="leo") for _ in range(12)]
@@ -66,7 +72,7 @@ async def test_what_is_withdrawn_while_it_is_queued_never_begins(
 async def test_what_is_withdrawn_at_work_is_cancelled_and_never_shown_as_done(
     clock: VirtualClock, tmp_path: Path, how: str, seconds: float, told: bool
 ) -> None:
-    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+    async with replicas(clock, tmp_path, pipeline=BUSY, timings=SELDOM) as fleet:
         await clock.sleep(40)
         issue = fleet.hub.open("fix", by="leo")
         await fleet.deliver(issue)
@@ -89,7 +95,7 @@ async def test_what_is_withdrawn_at_work_is_cancelled_and_never_shown_as_done(
 
 @virtual
 async def test_opened_and_labeled_and_a_poll_at_once_are_one_run(clock: VirtualClock, tmp_path: Path) -> None:
-    async with replicas(clock, tmp_path) as fleet:
+    async with replicas(clock, tmp_path, timings=SELDOM) as fleet:
         await clock.sleep(40)
         issue = fleet.hub.open("fix", by="leo")
         leader = await fleet.leader()
@@ -103,7 +109,7 @@ async def test_opened_and_labeled_and_a_poll_at_once_are_one_run(clock: VirtualC
 
 @virtual
 async def test_three_labels_in_one_second_are_one_run(clock: VirtualClock, tmp_path: Path) -> None:
-    async with replicas(clock, tmp_path) as fleet:
+    async with replicas(clock, tmp_path, timings=SELDOM) as fleet:
         await clock.sleep(40)
         issue = fleet.hub.open(by="leo")
         async with asyncio.TaskGroup() as group:
@@ -151,7 +157,7 @@ async def test_a_label_taken_off_and_put_on_at_work_is_one_run(
 async def test_a_label_taken_off_and_put_on_in_the_queue_is_one_run(
     clock: VirtualClock, tmp_path: Path, gap: float, told: bool
 ) -> None:
-    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+    async with replicas(clock, tmp_path, pipeline=BUSY, timings=SELDOM) as fleet:
         await clock.sleep(40)
         for _ in range(12):
             await fleet.deliver(fleet.hub.open("fix", by="leo"))
@@ -170,7 +176,7 @@ async def test_a_label_taken_off_and_put_on_in_the_queue_is_one_run(
 async def test_a_label_taken_off_and_put_on_before_anybody_has_seen_it_is_one_run(
     clock: VirtualClock, tmp_path: Path, gap: float
 ) -> None:
-    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+    async with replicas(clock, tmp_path, pipeline=BUSY, timings=SELDOM) as fleet:
         await clock.sleep(40)
         issue = fleet.hub.open("fix", by="leo")
         await off_and_on(fleet, issue, gap=gap, told=False)
@@ -207,7 +213,7 @@ async def test_whoever_takes_our_label_off_again_and_again_meets_five_repairs_th
 
 @virtual
 async def test_a_robot_that_takes_our_done_label_off_starts_nothing(clock: VirtualClock, tmp_path: Path) -> None:
-    async with replicas(clock, tmp_path) as fleet:
+    async with replicas(clock, tmp_path, timings=SELDOM) as fleet:
         await clock.sleep(40)
         issue = fleet.hub.open("fix", by="leo")
         await fleet.deliver(issue)
