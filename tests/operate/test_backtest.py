@@ -282,7 +282,7 @@ async def test_explain_and_show_name_the_clause_that_alone_held_back(tmp_path: P
         await office.shows(item(office, "A", urgency="high", size=7), item(office, "B", urgency="low", size=7))
         near = await office.ask("triggers.explain", name="oncall", key="A")
         assert near["details"]["near_miss"] == (
-            "only event.size <= 5 held it back, 1 other clauses were true; it would have fired with event.size <= 7"
+            "only event.size <= 5 held it back, the other clause was true; it would have fired with event.size <= 7"
         )
         assert "near_miss" not in (await office.ask("triggers.explain", name="oncall", key="B"))["details"]
         assert (await office.ask("triggers.show", name="oncall"))["clauses"] == [

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -35,12 +38,12 @@ PAGES: Mapping[str, tuple[str, str]] = {
     "trigger-try": ("/triggers/deploys?tab=try", ".editor"),
     "trigger-definition": ("/triggers/deploys?tab=definition", ".editor"),
     "runs": ("/runs", ".virtual-row"),
-    "run": ("/runs/RUN", ".json"),
+    "run": ("/runs/RUN?step=words", ".run-steps, #run-part li"),
     "run-waits": ("/runs/WAITING", "h1"),
     "run-dead": ("/runs/DEAD", "h1"),
-    "explain": ("/explain?trigger=deploys&key=d-401", ".facts, .stages, li"),
-    "dead-letters": ("/dead", "main li, main tbody tr, .virtual-row"),
-    "tickets": ("/tickets", "h1"),
+    "explain": ("/explain?trigger=deploys&key=d-401", ".stages"),
+    "dead-letters": ("/dead", ".virtual-row"),
+    "tickets": ("TICKETS/tickets", ".board a, .board li"),
     "workflows": ("/workflows", "tbody tr"),
     "workflow": ("/workflows/deploys", ".graph-box"),
     "integrations": ("/integrations", "#possible"),
@@ -71,6 +74,26 @@ async def addresses(story: Story) -> dict[str, str]:
     }
 
 
+@asynccontextmanager
+async def ticket_demo() -> AsyncIterator[str]:
+    """`harken demo tickets`, when its first pull request is ready; yields its address."""
+    command = [sys.executable, "-m", "harken.cli", "demo", "tickets", "--port", "0"]
+    demo = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert demo.stdout is not None
+    said = b""
+    while b"a pull request is ready" not in said:
+        line = await demo.stdout.readline()
+        said += line
+        assert line, said.decode()
+    address = re.search(rb"http://127\.0\.0\.1:\d+", said)
+    assert address is not None, said
+    try:
+        yield address[0].decode()
+    finally:
+        demo.terminate()
+        await demo.communicate()
+
+
 async def photograph(page: Page, address: str, ready: str, path: Path, *, full: bool) -> None:
     await page.goto(address)
     await expect(page.locator(ready).first).to_be_visible()
@@ -78,8 +101,10 @@ async def photograph(page: Page, address: str, ready: str, path: Path, *, full: 
     await page.screenshot(path=path, full_page=full, animations="disabled", caret="hide")
 
 
-async def _photograph_all(browser: Browser, story: Story, names: list[str], target: Path, *, everything: bool) -> None:
-    ids = await addresses(story)
+async def _photograph_all(
+    browser: Browser, story: Story, tickets: str, names: list[str], target: Path, *, everything: bool
+) -> None:
+    ids = await addresses(story) | {"TICKETS": tickets}
     for theme, width in product(THEMES, WIDTHS):
         size: Any = {"width": width, "height": 860 if width > 400 else 844}
         context = await browser.new_context(
@@ -108,10 +133,10 @@ async def main() -> None:
     names = given.only.split(",") if given.only else list(PAGES)
     program = debian.program("chromium")
     with tempfile.TemporaryDirectory(prefix="acme-") as directory:
-        async with telling(Path(directory)) as story, async_playwright() as playwright:
+        async with telling(Path(directory)) as story, ticket_demo() as tickets, async_playwright() as playwright:
             environment: dict[str, str | float | bool] = {**debian.environment(program)}
             browser = await playwright.chromium.launch(executable_path=program, args=FLAGS, env=environment)
-            await _photograph_all(browser, story, names, target, everything=given.all is not None)
+            await _photograph_all(browser, story, tickets, names, target, everything=given.all is not None)
             await browser.close()
 
 

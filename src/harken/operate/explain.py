@@ -139,7 +139,8 @@ def _with_near_miss(given: Explanation, near: Plain | None) -> Explanation:
     if near is None or near["of"] == 1:
         return given
     change = f"; it would have fired with {near['change']}" if near["change"] else ""
-    said = f"only {near['clause']} held it back, {near['of'] - 1} other clauses were true{change}"
+    others = "the other clause was" if near["of"] == 2 else f"{near['of'] - 1} other clauses were"
+    said = f"only {near['clause']} held it back, {others} true{change}"
     return msgspec.structs.replace(given, details={**given.details, "near_miss": said})
 
 

@@ -1,10 +1,11 @@
 // The frame around every page: navigation, state of the connection, switches, banner, toasts, palette and help.
-import { html, useEffect, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { Banner } from "./banner.js";
 import { HelpDialog, Palette } from "./palette.js";
 import { LiveState } from "./live_state.js";
 import { Failed, Loading, NoPage } from "./states.js";
 import { SignIn } from "./sign_in.js";
+import { reveal } from "./tabs.js";
 import { Toasts } from "./toast.js";
 import { overlay } from "../keys.js";
 import { pages } from "../pages/index.js";
@@ -51,7 +52,9 @@ function Header() {
 function Navigation() {
   const { path } = route.value;
   const current = (page) => (page.path === "/" ? path === "/" : path === page.path || path.startsWith(`${page.path}/`));
-  return html`<nav class="side" aria-label="Pages">
+  const frame = useRef(null);
+  useEffect(() => reveal(frame.current, "[aria-current]"), [path]);
+  return html`<nav ref=${frame} class="side" aria-label="Pages">
     ${pages.filter((page) => page.nav).map(
       (page) => html`<a key=${page.path} href=${page.path} aria-current=${current(page) ? "page" : undefined}>${page.nav}</a>`,
     )}

@@ -1,10 +1,15 @@
 // A time: relative or as a clock, with the full stamp as its title.
 import { html } from "../vendor/preact.js";
-import { ago, clock, stamp } from "../time.js";
+import { ago, clock, now, stamp } from "../time.js";
 
 export function Ago({ at, never }) {
   if (!at) return html`<span class="dim">${never ?? "never"}</span>`;
   return html`<time datetime=${at} title=${stamp(at)}>${ago(at)}</time>`;
+}
+
+/** When something is due: "in 4 s", and "now" from then on. */
+export function Due({ at }) {
+  return html`<time datetime=${at} title=${stamp(at)}>${Date.parse(at) > now.value ? ago(at) : "now"}</time>`;
 }
 
 export function Clock({ at }) {

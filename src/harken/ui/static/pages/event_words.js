@@ -5,13 +5,14 @@ export function titleOf(row) {
   return line([row.subject, row.title].filter(Boolean).join(" · ") || row.key);
 }
 
-/** What became of it: fired if it started any run. */
+/** What became of it: the best that any trigger made of it. */
 export function outcomeOf(row) {
-  return row.verdicts.some((verdict) => verdict.run_id) ? "fired" : row.verdicts[0]?.outcome ?? "stored";
+  const runs = row.verdicts.filter((verdict) => verdict.run_id);
+  return (runs.find((verdict) => verdict.outcome === "fired") ?? runs[0] ?? row.verdicts[0])?.outcome ?? "stored";
 }
 
 export function verdictWords({ trigger, outcome, reason, run_id: run }) {
-  return run ? `${trigger} ran` : `${trigger} ${words(outcome)}${reason ? `, as ${reason}` : ""}`;
+  return run && outcome === "fired" ? `${trigger} ran` : `${trigger} ${words(outcome)}${reason ? `, as ${reason}` : ""}`;
 }
 
 /** Where it came from, and what each trigger did about it. */

@@ -9,7 +9,7 @@ import { Empty, FilteredOut, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock } from "../components/time_text.js";
-import { count, line } from "../format.js";
+import { count, line, words } from "../format.js";
 import { useDraft, useResource } from "../resource.js";
 import { query, setQuery } from "../router.js";
 import { may, me, signOut } from "../session.js";
@@ -89,6 +89,12 @@ function NewSecret({ token, close }) {
     <p class="buttons"><button onClick=${() => copy(token.token, "The token")}>Copy it</button><button class="primary" onClick=${close}>I have it</button></p></section>`;
 }
 
+/** `reason: the bank is closed`; nothing where there is nothing to tell. */
+function detailWords(detail) {
+  const parts = Object.entries(detail ?? {}).map(([name, value]) => `${words(name)}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return parts.length > 0 && line(parts.join(", "), 160);
+}
+
 const ROLES = { viewer: "sees, and changes nothing", operator: "pauses, retries, runs and edits triggers", admin: "everything, also tokens and the audit log" };
 
 function NewToken({ made }) {
@@ -108,7 +114,7 @@ function NewToken({ made }) {
       <label>Works for<input value=${draft.expires} onInput=${field("expires")} placeholder="90d" /></label>
       <${Action} operation="tokens.create" tone="primary" act=${create}>Make it<//>
     </div>
-    <p class="dim">${draft.role}: ${ROLES[draft.role]}.</p></section>`;
+    <p class="dim below">${draft.role}: ${ROLES[draft.role]}.</p></section>`;
 }
 
 function Audit() {
@@ -120,7 +126,7 @@ function Audit() {
     { name: "who", words: "Who", cell: (row) => html`<button class="command" title="Only what ${row.who} did" onClick=${() => setQuery({ who: row.who }, { push: true })}>${line(row.who)}</button>` },
     { name: "did", words: "Did", cell: (row) => html`<code>${row.did}</code>` },
     { name: "what", words: "To", cell: (row) => line(row.what) },
-    { name: "detail", words: "With", cell: (row) => html`<code>${line(JSON.stringify(row.detail), 160)}</code>` },
+    { name: "detail", words: "With", cell: (row) => detailWords(row.detail) },
   ];
   const field = (name, words, hint) => html`<label>${words}<input value=${wanted[name]} placeholder=${hint} onChange=${(event) => setQuery({ [name]: event.target.value }, { push: true })} /></label>`;
   return html`<section class="card stack" aria-labelledby="audit"><h2 id="audit">Who did what</h2>

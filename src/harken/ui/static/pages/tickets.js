@@ -47,8 +47,11 @@ function Boards({ trackers }) {
   </div>`;
 }
 
+/** What a circuit breaker's state means for whoever waits. */
+const TRACKER_WORDS = { closed: "ok", open: "failing", half_open: "trying again" };
+
 function TrackerState({ tracker }) {
-  return html`<p class="dim"><${Pill} status=${tracker.state} /> ${tracker.kind}, ${count(tracker.projects.length, "project")}, read <${Ago} at=${tracker.last_read} />
+  return html`<p class="dim"><${Pill} status=${tracker.state === "closed" ? "ok" : tracker.state}>${TRACKER_WORDS[tracker.state] ?? words(tracker.state)}<//> ${tracker.kind}, ${count(tracker.projects.length, "project")}, read <${Ago} at=${tracker.last_read} />
     ${tracker.message && html`<span class="wrong"> ${line(tracker.message, 300)}</span>`}</p>`;
 }
 

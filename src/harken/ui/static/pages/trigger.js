@@ -12,7 +12,7 @@ import { Pill } from "../components/pill.js";
 import { Empty, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
-import { Ago, Clock } from "../components/time_text.js";
+import { Ago, Clock, Due } from "../components/time_text.js";
 import { count, line, number, words } from "../format.js";
 import { useDraft, useInterval, useResource } from "../resource.js";
 import { may } from "../session.js";
@@ -56,7 +56,7 @@ function Facts({ trigger }) {
     <${Fact} words="Lately" value=${recent || "nothing"} small=${true} note="of the newest events" />
     <${Fact} words="Held" value=${number(trigger.held)} unit="runs" note=${Object.keys(trigger.held_by ?? {}).map(words).join(", ")} />
     <${Fact} words="Dead" value=${number(trigger.dead)} unit="runs" note=${trigger.last_error ? line(trigger.last_error, 80) : ""} />
-    <${Fact} words=${trigger.next_read_at ? "Next read" : "Last heard"} value=${html`<${Ago} at=${trigger.next_read_at ?? trigger.last_read_at} />`} small=${true}
+    <${Fact} words=${trigger.next_read_at ? "Next read" : "Last heard"} value=${trigger.next_read_at ? html`<${Due} at=${trigger.next_read_at} />` : html`<${Ago} at=${trigger.last_read_at} />`} small=${true}
       note=${trigger.late_seconds > 1 ? `${span(trigger.late_seconds)} late` : trigger.schedule} />
   </dl>`;
 }

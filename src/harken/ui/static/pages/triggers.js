@@ -5,7 +5,7 @@ import { Action } from "../components/action.js";
 import { Pill } from "../components/pill.js";
 import { Sparkline } from "../components/sparkline.js";
 import { Empty, Failed, FilteredOut, Loading } from "../components/states.js";
-import { Ago } from "../components/time_text.js";
+import { Ago, Due } from "../components/time_text.js";
 import { VirtualList } from "../components/virtual_list.js";
 import { count, line, number, words } from "../format.js";
 import { useInterval } from "../resource.js";
@@ -107,7 +107,7 @@ function Last({ row, activity }) {
 function waits(row) {
   if (row.held) return html`<span class="wrong">${count(row.held, "run")} held</span>`;
   if (row.dead) return html`<span class="wrong">${count(row.dead, "dead run")}</span>`;
-  if (row.next_read_at) return html`${row.type === "schedule" ? "fires" : "read"} <${Ago} at=${row.next_read_at} />`;
+  if (row.next_read_at) return html`${row.type === "schedule" ? "fires" : "read"} <${Due} at=${row.next_read_at} />`;
   return html`<span class="dim">${row.last_read_at ? html`heard <${Ago} at=${row.last_read_at} />` : "waits for the first"}</span>`;
 }
 
