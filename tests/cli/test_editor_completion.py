@@ -1,24 +1,19 @@
-"""A real language server completes and checks our files with the schema.
-
-It comes from npm (`npm install yaml-language-server`), and is no part of what the tests bring by themselves: name it in
-HARKEN_YAML_LANGUAGE_SERVER, or have it on the PATH.
-"""
+"""A real language server, the one that most editors use, completes and checks our files with the schema."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harken.cli.root import run
+from tests.downloads.node_programs import command
 
-SERVER = os.environ.get("HARKEN_YAML_LANGUAGE_SERVER") or shutil.which("yaml-language-server")
-pytestmark = pytest.mark.skipif(SERVER is None, reason="yaml-language-server is not here; see this file")
+SERVER = "yaml-language-server"
 
 
 class Editor:
@@ -72,9 +67,8 @@ class Editor:
 
 async def editing(schema: Path, text: str, line: int, character: int) -> tuple[set[str], list[str]]:
     """What is offered at this place of a file, and what the server says is wrong in it."""
-    assert SERVER is not None
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(SERVER, "--stdio", stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(*command(SERVER), "--stdio", stdin=pipe, stdout=pipe)
     try:
         async with asyncio.timeout(120):
             editor = Editor(process)
