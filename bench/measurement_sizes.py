@@ -28,6 +28,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     idle_feeds: int
     idle_seconds: float
     starts: int
+    start_files: int
     store_batch: int = 100
     store_batches: int
     fleet_replicas: int = 4
@@ -55,6 +56,7 @@ FULL = Sizes(
     idle_feeds=1_000,
     idle_seconds=20.0,
     starts=5,
+    start_files=10_000,
     store_batches=30,
     fleet_feeds=100,
     fleet_seconds=8.0,
@@ -74,6 +76,7 @@ QUICK = msgspec.structs.replace(
     scale_seconds=5.0,
     idle_seconds=8.0,
     starts=3,
+    start_files=2_000,
     store_batches=15,
     fleet_feeds=50,
     fleet_seconds=5.0,
@@ -103,6 +106,7 @@ TINY = msgspec.structs.replace(
     idle_feeds=3,
     idle_seconds=0.5,
     starts=1,
+    start_files=30,
     store_batch=5,
     store_batches=2,
     fleet_replicas=2,

@@ -1,4 +1,4 @@
-"""Cold start: from the command to ready, beside Python alone and Python with the libraries."""
+"""Cold start: from the command to ready, beside Python alone and Python with the libraries; and one with many files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.feed_directory import lay_out
 from bench.figures import Figure, Say, at_most, middle
 from bench.measurement_sizes import Sizes
-from bench.processes import ROOT
+from bench.processes import ROOT, child, cpu_seconds, harken
 
 __all__ = ["measure"]
 
@@ -35,7 +36,26 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
             times[name].append(run())
         said = ", ".join(f"{name} {found[-1]:.2f} s" for name, found in times.items())
         say(f"round {number + 1}: {said}")
-    return _figures({name: middle(found) for name, found in times.items()})
+    return [*_figures({name: middle(found) for name, found in times.items()}), _many_files(sizes, say)]
+
+
+def _many_files(sizes: Sizes, say: Say) -> Figure:
+    """CPU of a start with many workflow files, which the one before it has compiled."""
+    count = sizes.start_files
+    with tempfile.TemporaryDirectory(prefix="harken-bench-") as scratch, child("bench.listing_server") as server:
+        directory = Path(scratch) / "site"
+        lay_out(directory, count, f"http://127.0.0.1:{int(server.line())}/etag", interval="24h")
+        used: list[float] = []
+        for number in range(1 + sizes.starts):
+            with harken(directory) as (controller, _):
+                used.append(cpu_seconds(controller.pid))
+            say(f"start {number + 1} with {count:,} workflow files: {used[-1]:.2f} s of CPU")
+    again = middle(used[1:])
+    figure = Figure(
+        measure=f"start with {count:,} workflow files: CPU", value=again, unit="s", limit=used[0],
+        limit_is="the first start, which compiles them", ratio=again / used[0],
+    )  # fmt: skip
+    return at_most(figure, 2.0)
 
 
 def _figures(times: dict[str, float]) -> list[Figure]:

@@ -57,6 +57,8 @@ Role = Literal["all", "ingest", "run", "api"]
 
 MAX_PLANS = 10_000
 """Compiled workflows that are cached: more than anybody configures, as each job has one or two."""
+COMPILED_AT_START = 1_000
+"""Workflows: where there are more, a start would take seconds for plans of which few are soon needed."""
 
 
 class App:
@@ -250,10 +252,10 @@ class App:
         return self.loaded.reveal(definition)
 
     def _compile_workflows(self) -> None:
-        """Compile every workflow with the current secrets."""
-        for name, workflow in self.loaded.workflows.items():
-            # those of rows may be many: each is compiled when it first runs
-            if name not in self.loaded.rows and self._workflows.peek(workflow.rev) is None:
+        """Compile the workflows with the current secrets; of very many each when it first runs."""
+        own = [flow for name, flow in self.loaded.workflows.items() if name not in self.loaded.rows]
+        for workflow in own if len(own) <= COMPILED_AT_START else ():
+            if self._workflows.peek(workflow.rev) is None:
                 revealed = self.loaded.reveal(workflow.definition)
                 self._workflows.put(msgspec.structs.replace(workflow, definition=revealed))
 

@@ -478,7 +478,7 @@ async def _call_once(call: Callable[[], Awaitable[Any]]) -> Any:
 
 def _prepare_reload(old: Loaded) -> tuple[Loaded, dict[str, Any]]:
     """Load the files again: the merged configuration, and its differences."""
-    found = load_directory(old.directory)
+    found = load_directory(old.directory, keep=True)
     merged = carry_over(old, found)
     prepare_search(merged.secrets)
     return merged, _differences(old, merged, found)

@@ -148,8 +148,10 @@ class Factory:
 
     def channels(self) -> frozenset[str]:
         """The accounts through which messages can be delivered."""
+        # only the kinds that are used: to look at one imports its service
         accounts = self.loaded.integrations.values()
-        kinds = {kind for kind, plugin in self.plugins.items() if plugin.destination is not None}
+        used = {account.kind: self.plugins.get(account.kind) for account in accounts}
+        kinds = {kind for kind, plugin in used.items() if plugin is not None and plugin.destination is not None}
         return frozenset(account.name for account in accounts if account.kind in kinds)
 
     def environment(self) -> Environment:

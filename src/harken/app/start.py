@@ -66,7 +66,7 @@ async def _serve(
     holder: dict[str, App] = {}
     # before the files are read, so that a change during the start is not missed
     known = file_stamps(directory)
-    loaded = load_directory(directory)
+    loaded = load_directory(directory, keep=True)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
     ready = asyncio.Event()

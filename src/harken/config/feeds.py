@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from harken.config.schedules import read_schedule, shortest_gap
 from harken.config.secrets import revealed_query, secrets_in_query, storable_query
 from harken.config.settings import Duration
 from harken.config.validate import Strict, as_table, check
-from harken.config.yaml.nodes import Node, Table, locate
+from harken.config.yaml.nodes import Node, Table, locate, to_storable
 from harken.durations import format_duration
 from harken.event import Identity
 from harken.feed import INTERNAL, Feed, First
@@ -80,7 +81,7 @@ def read_feed(name: str, node: Node, resolver: Resolver, report: Report, path: P
         tick_timeout=block.tick_timeout,
         jitter=block.jitter,
     )
-    return FeedSpec(feed=feed, query=spec.query)
+    return replace(spec, feed=feed)
 
 
 def read_inline_feed(
@@ -109,7 +110,8 @@ def read_inline_feed(
     if schedule is None:
         return None
     feed = _build_feed(block, account, plugin, resolver.hide(revealed), schedule)
-    return FeedSpec(feed=msgspec.structs.replace(feed, query=storable_query(query, resolver.hide)), query=query)
+    feed = msgspec.structs.replace(feed, query=storable_query(query, resolver.hide))
+    return FeedSpec(feed=feed, query=query, given=to_storable(node) or {})
 
 
 def find_account(table: Table, resolver: Resolver, report: Report, path: Path) -> tuple[Account, Plugin] | None:
@@ -204,7 +206,7 @@ def merge_specs(known: FeedSpec | None, spec: FeedSpec) -> FeedSpec:
     """Return one feed for two triggers that read the same: it is read at the shorter interval."""
     if known is None:
         return spec
-    return FeedSpec(feed=with_shorter_interval(known.feed, spec.feed), query=known.query)
+    return replace(known, feed=with_shorter_interval(known.feed, spec.feed))
 
 
 def with_shorter_interval(feed: Feed, other: Feed) -> Feed:

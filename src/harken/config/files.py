@@ -21,6 +21,7 @@ __all__ = [
     "configured_accounts",
     "find_store",
     "read_tree",
+    "tree_of",
     "workflow_files",
 ]
 
@@ -33,7 +34,12 @@ def read_tree(directory: Path, file: str, lookup: Lookup, report: Report, text: 
 
     `text` is what the file would have."""
     source = read_source(directory / file, file, report) if text is None else text
-    tree = parse(source, file, report) if source is not None else None
+    return tree_of(source, file, lookup, report) if source is not None else None
+
+
+def tree_of(source: bytes, file: str, lookup: Lookup, report: Report) -> Node | None:
+    """Return the tree of what is in a file, with its references replaced; None when it is no tree."""
+    tree = parse(source, file, report)
     return interpolate(tree, lookup, report) if tree is not None else None
 
 

@@ -44,6 +44,8 @@ class Lookup:
         allowed: Sequence[FilePath] = (),
     ) -> None:
         self.references: dict[str, str] = {}
+        # everything that was looked up, with its value, or None in place of a secret
+        self.used: dict[str, str | None] = {}
         self._directory = directory
         self._allowed = (directory, *allowed)
         self._environ = environ
@@ -59,9 +61,11 @@ class Lookup:
             value, secret = self._secret(inner.removeprefix("secret:").strip()), True
         else:
             value, secret = self._variable(inner)
-        if secret and value:
+        secret = secret and bool(value)
+        if secret:
             self.references["${" + inner + "}"] = value
-        return value, secret and bool(value)
+        self.used[inner] = None if secret else value
+        return value, secret
 
     def _variable(self, inner: str) -> tuple[str, bool]:
         name, has_default, default = inner.partition(":-")

@@ -20,7 +20,7 @@ from harken.runs import Workflow
 from harken.store import Definitions
 from harken.tickets import TrackerSettings
 
-__all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "with_generation"]
+__all__ = ["MAIN", "Account", "Loaded", "digest", "item", "reveal", "revision", "with_generation"]
 
 MAIN = "harken.yaml"
 PER_REPLICA = {"server", "store", "log", "metrics", "tracing", "http", "agent"}
@@ -89,11 +89,7 @@ class Loaded:
 
     def reveal(self, value: Any) -> Any:
         """Return the value with every secret reference replaced by its current value."""
-        if isinstance(value, str):
-            return _reveal(value, self.references) if "${" in value else value
-        if isinstance(value, Mapping):
-            return {key: self.reveal(inner) for key, inner in value.items()}
-        return [self.reveal(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return reveal(value, self.references)
 
     def definitions(self, *, starting: bool = False) -> Definitions:
         """Return what the store keeps of the configuration."""
@@ -135,5 +131,10 @@ def revision(definition: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(definition)).hexdigest()[:16]
 
 
-def _reveal(text: str, references: Mapping[str, str]) -> str:
-    return _REFERENCE.sub(lambda match: references.get(match[0], match[0]), text)
+def reveal(value: Any, references: Mapping[str, str]) -> Any:
+    """Return the value with each of these references replaced by what it stands for."""
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda match: references.get(match[0], match[0]), value) if "${" in value else value
+    if isinstance(value, Mapping):
+        return {key: reveal(inner, references) for key, inner in value.items()}
+    return [reveal(inner, references) for inner in value] if isinstance(value, (list, tuple)) else value

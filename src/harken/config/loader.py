@@ -13,7 +13,8 @@ from harken.config.accounts import AccountStore, read_account
 from harken.config.agents import Agents, read_agent
 from harken.config.feed_labels import with_labels
 from harken.config.feeds import internal_feed, merge_specs, read_feed
-from harken.config.files import allowed_directories, check_hidden_store, read_tree, workflow_files
+from harken.config.file_forms import FileForms, KeptForms
+from harken.config.files import allowed_directories, check_hidden_store, read_tree, tree_of, workflow_files
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
@@ -40,6 +41,7 @@ from harken.config.workflows import (
     workflow_name,
 )
 from harken.config.yaml.nodes import Node, Scalar, Table, locate, to_plain
+from harken.config.yaml.parser import read_source
 from harken.extras import how_to_install, is_missing
 from harken.feed import INTERNAL, Trigger
 from harken.source import Plugin
@@ -67,11 +69,13 @@ def load(
     checker_for: Callable[[Mapping[str, str]], Checker] | None = None,
     wanted: Iterable[str] = (),
     texts: Mapping[str, bytes] = MappingProxyType({}),
+    kept: KeptForms | None = None,
 ) -> Loaded:
     """Read the directory. Never raises because of its contents: a wrong item is refused by name, and the others run.
 
     `checker_for` makes the check of workflows from the accounts (name to kind). `wanted` accounts are looked up
     although nothing uses them. `texts` stand for the files below workflows/ of these names, which may not exist.
+    What is `kept` of workflow files that have not changed is not compiled again.
     """
     allowed = allowed_directories(directory)
     lookup = Lookup(directory, environ or {}, secrets, allowed)
@@ -91,7 +95,8 @@ def load(
         # called when all accounts are known
         return checker_for(resolver.kinds()) if checker_for else check_workflow
 
-    return Loader(directory, lookup, resolver, allowed, texts).load_all(make_checker, wanted)
+    forms = FileForms(kept, resolver, lookup) if kept is not None else None
+    return Loader(directory, lookup, resolver, allowed, texts, forms).load_all(make_checker, wanted)
 
 
 def _compile_condition(source: str) -> object:
@@ -122,9 +127,11 @@ class Loader:
         resolver: Resolver,
         allowed: Sequence[Path],
         texts: Mapping[str, bytes],
+        forms: FileForms | None,
     ) -> None:
         self._directory = directory
         self._texts = texts
+        self._forms = forms
         self._allowed = allowed
         self._lookup = lookup
         self._resolver = resolver
@@ -335,16 +342,34 @@ class Loader:
 
     def _read_workflow(self, file: str, checker: Checker | None) -> None:
         report = Report()
-        tree = read_tree(self._directory, file, self._lookup, report, self._texts.get(file))
+        text = self._texts.get(file)
+        source = read_source(self._directory / file, file, report) if text is None else text
+        restored = self._forms.restore(file, source) if self._forms is not None and source is not None else None
+        if restored is not None:
+            entry, place = restored
+            self._take_workflow(file, entry.workflow.name, place, entry, report)
+        else:
+            self._compile_workflow(file, source, checker, report)
+
+    def _compile_workflow(self, file: str, source: bytes | None, checker: Checker | None, report: Report) -> None:
+        if self._forms is not None:
+            self._forms.begin()
+        tree = tree_of(source, file, self._lookup, report) if source is not None else None
         entry = read_workflow(tree, file, self._resolver, checker, report) if tree is not None else None
         if tree is not None and entry is not None:
             check_prices(entry.trigger, entry.workflow.definition, self._settings.models, tree, report)
         if isinstance(tree, Table) and "steps" in tree.items:
             check_models(to_plain(tree.items["steps"]), tree, report)
         name = workflow_name(tree) if tree is not None else ""
+        named = isinstance(tree, Table) and "name" in tree.items
+        place = tree.items["name"].place if isinstance(tree, Table) and named else Place(file)
+        if self._forms is not None:
+            self._forms.end(file, source or b"", entry if not report.findings else None, place)
+        self._take_workflow(file, name, place, entry, report)
+
+    def _take_workflow(self, file: str, name: str, place: Place, entry: WorkflowEntry | None, report: Report) -> None:
         label = item("workflow", name) if name else item("file", file)
-        if name and tree is not None:
-            place = tree.items["name"].place if isinstance(tree, Table) else tree.place
+        if name:
             self._claims.setdefault(name, []).append(place)
         self._origins.setdefault(label, file)
         if not self._record(label, report) or entry is None:

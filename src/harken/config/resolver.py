@@ -25,10 +25,15 @@ __all__ = ["FeedSpec", "Resolver"]
 
 @dataclass(frozen=True, kw_only=True)
 class FeedSpec:
-    """A feed, and the validated query that its source is built with."""
+    """A feed, and the validated query that its source is built with.
+
+    `given` is what the query was validated from, with references in place of secrets; None if other files were
+    read for it.
+    """
 
     feed: Feed
     query: BaseModel | None = None
+    given: Mapping[str, Any] | None = None
 
 
 @dataclass(kw_only=True)

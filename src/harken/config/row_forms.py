@@ -19,7 +19,7 @@ from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.services import GROUP
 
-__all__ = ["RowForm", "code_mark", "read_form", "row_mark", "to_document"]
+__all__ = ["RowForm", "code_mark", "read_form", "row_mark", "to_document", "without_defaults"]
 
 
 class RowForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +62,9 @@ def row_mark(value: Mapping[str, Any], shards: int) -> str:
 def to_document(form: RowForm) -> dict[str, Any]:
     """The form as it is stored: without what has its default, because there may be 100,000 of them."""
     found: dict[str, Any] = msgspec.to_builtins(form)
-    found["trigger"] = _without_defaults(found["trigger"], Trigger)
-    found["feed"] = _without_defaults(found["feed"], Feed)
-    return _without_defaults(found, RowForm)
+    found["trigger"] = without_defaults(found["trigger"], Trigger)
+    found["feed"] = without_defaults(found["feed"], Feed)
+    return without_defaults(found, RowForm)
 
 
 def read_form(value: Any, mark: str) -> RowForm | None:
@@ -78,7 +78,8 @@ def read_form(value: Any, mark: str) -> RowForm | None:
         return None
 
 
-def _without_defaults(value: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
+def without_defaults(value: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
+    """The stored value of a struct without what has its default."""
     defaults = _defaults(model)
     return {name: found for name, found in value.items() if name not in defaults or defaults[name] != found}
 

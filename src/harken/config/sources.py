@@ -18,7 +18,7 @@ from harken.errors import Misconfigured, NotFound
 from harken.feed import Feed
 from harken.source import Host, Plugin, Source
 
-__all__ = ["credential_of", "shards_of", "source_for", "with_shard", "with_shards"]
+__all__ = ["credential_of", "query_model", "shards_of", "source_for", "with_shard", "with_shards"]
 
 SHARDS = 16
 """Default where replicas share a store: up to as many replicas get shards to read."""
@@ -46,6 +46,12 @@ def _maker(plugin: Plugin, feed: Feed) -> tuple[Callable[[Any, Any, Host], Sourc
     if feed.way == "stream":
         return (plugin.stream, plugin.stream_query) if plugin.stream else None
     return (plugin.source, plugin.query) if plugin.source else None
+
+
+def query_model(plugin: Plugin, feed: Feed) -> type[BaseModel] | None:
+    """The model of the query of a feed that is read in this way."""
+    made = _maker(plugin, feed)
+    return made[1] if made else None
 
 
 def _query(feed: Feed, model: type[BaseModel] | None, loaded: Loaded) -> BaseModel | None:

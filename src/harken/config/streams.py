@@ -14,7 +14,7 @@ from harken.config.loaded import digest
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secrets import revealed_query, secrets_in_query, storable_query
 from harken.config.validate import Strict, check
-from harken.config.yaml.nodes import Table
+from harken.config.yaml.nodes import Table, to_storable
 from harken.feed import Feed
 
 __all__ = ["is_stream", "read_named_stream", "read_stream"]
@@ -74,4 +74,4 @@ def read_stream(table: Table, resolver: Resolver, report: Report, path: Path) ->
         memory_seconds=MEMORY_SECONDS,
         backoff=account.backoff,
     )
-    return FeedSpec(feed=feed, query=query)
+    return FeedSpec(feed=feed, query=query, given=to_storable(node) or {})

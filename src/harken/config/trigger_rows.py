@@ -16,9 +16,10 @@ import msgspec
 from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore
+from harken.config.dependencies import Dependencies
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup, interpolate
-from harken.config.loaded import Account, Loaded, digest
+from harken.config.loaded import Account, Loaded
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.row_forms import RowForm, read_form, row_mark
 from harken.config.secrets import secrets_by_name, secrets_in
@@ -167,8 +168,6 @@ class RowCompiler:
         self._files = files
         self._secrets = secrets
         self._shards = shards_of(files)
-        self._known_accounts: dict[str, tuple[str, frozenset[str]]] = {}
-        self._states: dict[tuple[tuple[str, ...], ...], str] = {}
         # how many rows were compiled, and not restored
         self.compiled = 0
         named_feeds = {name.removeprefix("feed:") for name in files.origins if name.startswith("feed:")}
@@ -188,6 +187,7 @@ class RowCompiler:
             },
             refused=set(files.refused),
         )
+        self._dependencies = Dependencies(self._resolver)
         self._checker = checker_for(self._resolver.kinds())
 
     @property
@@ -241,7 +241,9 @@ class RowCompiler:
         """What is kept of the row with this stored value, so that it need not be compiled again.
 
         None if that would hold a secret, or if the row depends on a file that may change."""
-        names = {*compiled.references.values()}.union(*(self._account(name)[1] for name in compiled.accounts))
+        names = {*compiled.references.values()}.union(
+            *(self._dependencies.secrets_of(name) for name in compiled.accounts)
+        )
         if compiled.secrets - names or b'"schema":"' in msgspec.json.encode(value.get("config")):
             return None
         trigger, feeds = (
@@ -251,7 +253,7 @@ class RowCompiler:
         accounts, kinds = tuple(sorted(compiled.accounts)), tuple(sorted(compiled.kinds))
         return RowForm(
             mark=row_mark(value, self._shards),
-            depends=self._state_of(accounts, kinds, feeds),
+            depends=self._dependencies.state(accounts, kinds, feeds),
             trigger=trigger,
             feed=compiled.spec.feed,
             workflow=compiled.workflow,
@@ -266,14 +268,14 @@ class RowCompiler:
     def restore(self, value: Mapping[str, Any], stored: Any) -> CompiledRow | None:
         """The compiled row of its stored value and form; None if the form was made of something else."""
         form = read_form(stored, row_mark(value, self._shards))
-        if form is None or form.depends != self._state_of(form.accounts, form.kinds, form.feeds):
+        if form is None or form.depends != self._dependencies.state(form.accounts, form.kinds, form.feeds):
             return None
         if form.uses and (form.uses not in self._files.workflows or form.uses in self._files.rows):
             return None
         references = self._values_of(form.references)
         if references is None:
             return None
-        secrets = frozenset(references.values()).union(*(self._account(name)[1] for name in form.accounts))
+        secrets = frozenset(references.values()).union(*(self._dependencies.secrets_of(name) for name in form.accounts))
         spec = self._resolver.feeds.get(form.feed.name) or FeedSpec(feed=form.feed)
         return CompiledRow(
             id=str(value["id"]),
@@ -307,28 +309,6 @@ class RowCompiler:
         except Lookup.unset:
             return None
         return lookup.references
-
-    def _account(self, name: str) -> tuple[str, frozenset[str]]:
-        """How the account is that this name means, and its secrets; looked up once."""
-        known = self._known_accounts.get(name)
-        if known is None:
-            resolver, secrets = self._resolver, self._resolver.secrets
-            resolver.secrets = set()
-            found = resolver.account(name, Place(""), Report(), ())
-            state = digest([replace(found[0], model=None), found[0].model is None, found[1].kind]) if found else ""
-            known = self._known_accounts[name] = (state, frozenset(resolver.secrets))
-            resolver.secrets = secrets
-        return known
-
-    def _state_of(self, accounts: tuple[str, ...], kinds: tuple[str, ...], feeds: tuple[str, ...]) -> str:
-        """A digest of everything in the files and among the accounts that a row with these names depends on."""
-        key = (accounts, kinds, feeds)
-        if key not in self._states:
-            named = [self._resolver.kinds().get(name) for name in kinds]
-            specs = [self._resolver.feeds.get(name) for name in feeds]
-            listened = [msgspec.structs.replace(spec.feed, label="") if spec else None for spec in specs]
-            self._states[key] = digest([[self._account(name)[0] for name in accounts], named, listened])
-        return self._states[key]
 
     def _read(self, row: TriggerRow, tree: Table, file: str, report: Report) -> CompiledRow | None:
         if isinstance(row.workflow, str):

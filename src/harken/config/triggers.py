@@ -30,7 +30,7 @@ from harken.config.trigger_schema import (
     WebhookBlock,
 )
 from harken.config.validate import as_table, check
-from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, strings
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, strings, to_storable
 from harken.durations import format_duration
 from harken.feed import Budget, Feed, Gather, Join, Spacing, Trigger
 from harken.kit.standard_webhooks import MEMORY_SECONDS
@@ -207,7 +207,9 @@ def _read_webhook(workflow: str, node: Node, resolver: Resolver, report: Report,
         return None
     resolver.secrets |= secrets_in(query)
     feed = _webhook_feed(f"{block.provider}/{name}", plugin, account, query, resolver)
-    return FeedSpec(feed=msgspec.structs.replace(feed, respond_seconds=respond_seconds), query=query)
+    # a schema is another file, which may change alone
+    given = to_storable(settings) if "schema" not in settings.items else None
+    return FeedSpec(feed=msgspec.structs.replace(feed, respond_seconds=respond_seconds), query=query, given=given)
 
 
 def _with_schema(table: Table, resolver: Resolver, report: Report, path: Path) -> Table:
@@ -296,7 +298,7 @@ def _read_schedule_trigger(
         first="deliver",
         jitter=0.0,
     )
-    return FeedSpec(feed=feed, query=query)
+    return FeedSpec(feed=feed, query=query, given=parsed.query)
 
 
 def _cron_query(plugin: Plugin, parsed: ParsedSchedule, node: Node, report: Report, path: Path) -> BaseModel | None:

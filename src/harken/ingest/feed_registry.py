@@ -232,9 +232,11 @@ class FeedRegistry:
 
         One that hears of changes listens from the start, and the first of a kind is built to see whether it does.
         """
-        if not self._is_row(feed):
+        if feed.way == "push":
+            return self._is_row(feed)
+        if feed.way != "poll" or feed.path or self._is_prompt(feed):
             return False
-        return feed.way == "push" or (feed.way == "poll" and not feed.path and self._rings.get(feed.kind) is False)
+        return self._rings.get(feed.kind) is False
 
     def _make_source(self, feed: Feed) -> Source:
         try:

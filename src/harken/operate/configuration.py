@@ -53,19 +53,25 @@ def load_directory(
     stored: AccountStore | None = None,
     wanted: Iterable[str] = (),
     texts: Mapping[str, bytes] = MappingProxyType({}),
+    keep: bool = False,
 ) -> Loaded:
     """The configuration, checked against the services and steps that are installed here.
 
     `stored` replaces the credential store; accounts in `wanted` are resolved even if nothing uses them. `texts` stand
-    for the workflow files of these names.
+    for the workflow files of these names. With `keep` what the workflows compile to is written beside the store, for
+    the next load.
     """
+    from harken.config.file_forms import forms_beside
+    from harken.config.files import find_store
     from harken.config.loader import load
+    from harken.config.settings import local_base
     from harken.services import registry
 
     plugins = registry()
     given = os.environ if environ is None else environ
-    credentials = credentials_of(directory, given)
-    return load(
+    base = local_base(find_store(directory, given), directory)
+    credentials, kept = Credentials(base, given), forms_beside(base)
+    loaded = load(
         directory,
         plugins=plugins,
         checker_for=lambda kinds: _checker(plugins, kinds),
@@ -74,7 +80,11 @@ def load_directory(
         stored=stored or credentials,
         wanted=wanted,
         texts=texts,
+        kept=kept,
     )
+    if keep:
+        kept.save()
+    return loaded
 
 
 def row_compiler(files: Loaded, environ: Mapping[str, str] | None = None) -> RowCompiler:
