@@ -29,6 +29,7 @@ LONGER: Mapping[str, int] = {
     "backends/test_transfer_ring.py": 3,
     "bench/test_measurements.py": 1,
     "language/cel/test_plain.py": 40,
+    "operate/test_backtest_parity.py": 100,
     "services/buckets/test_s3.py": 10,
     "services/test_files.py": 10,
     "simulation/test_add_case.py": 7,

@@ -21,7 +21,7 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.language.cel import Condition, compile_condition
 from harken.match import Rule, Rules, Screen
 from harken.operate.backtest_clock import PastClock
-from harken.operate.backtest_past import Past, PastRun, orders_between, position_in_run, runs_between
+from harken.operate.backtest_past import Past, PastRun, commit_of, orders_between, position_in_run, runs_between
 from harken.operate.backtest_scan import STARTED, Scan, differs, scan
 from harken.operate.clause_blame import blame_rows, blame_sentence
 from harken.operate.context import Context
@@ -287,35 +287,55 @@ async def _check(
     async with context.running().scratch(clock := PastClock(world.begin)) as store:
         past = Past(store, clock, world.runs, world.orders)
         await past.open(world.feeds, trigger, world.state, _workflows(trigger))
-        async for event in _ordered(context, world.ids):
-            recorded = _verdict(event, trigger.name)
-            position = position_in_run(recorded.reason) if recorded is not None else 0
-            if recorded is None or recorded.outcome in ("filtered", "before_start"):
-                continue
-            if position > 1 and recorded.run_id not in begun:
+        async for commit in _commits(context, world.ids, trigger.name):
+            group = [(event, recorded) for event, recorded in commit if recorded is not None]
+            known = [pair for pair in group if await _is_known(context, tested, world, trigger, *pair, begun)]
+            decisions = await past.decide(known) if known else []
+            for (event, recorded), decided in zip(known, decisions, strict=True):
                 if event.id in world.counted:
-                    _unknown(tested, BEGAN_BEFORE)
-                continue
-            if recorded.outcome == "duplicate" and recorded.run_id not in begun:
-                if event.id in world.counted and not await _has_earlier(context, event, trigger.name):
-                    _unknown(tested, GONE)
-                continue
-            begun.add(recorded.run_id)
-            decided = await past.decide(event, recorded)
-            if event.id not in world.counted:
-                continue
-            tested.runs_before += position == 1
-            if decided is not None and _same(recorded, decided):
-                continue
-            tested.same -= 1
-            if past.blind and {recorded.outcome, decided.outcome if decided else ""} & {"skipped", "fired"}:
-                tested.unknown[RUN_GONE] += 1
-            elif trigger.budget is not None and "budget" in recorded.reason + (decided.reason if decided else ""):
-                tested.unknown[BUDGET] += 1
-            else:
-                tested.differing_count += 1
-                if len(tested.differing) < SAMPLES:
-                    tested.differing.append(_difference_row(event, recorded, decided.outcome if decided else "none"))
+                    _count_checked(tested, trigger, event, recorded, decided, blind=past.blind)
+
+
+async def _is_known(
+    context: Context,
+    tested: Tested,
+    world: World,
+    trigger: Trigger,
+    event: Recorded,
+    recorded: Verdict,
+    begun: set[str],
+) -> bool:
+    """Whether everything that the verdict refers to was decided here before. `begun`: the runs that were."""
+    counted = event.id in world.counted
+    if recorded.outcome in ("filtered", "before_start"):
+        return False
+    if position_in_run(recorded.reason) > 1 and recorded.run_id not in begun:
+        if counted:
+            _unknown(tested, BEGAN_BEFORE)
+        return False
+    if recorded.outcome == "duplicate" and recorded.run_id not in begun:
+        if counted and not await _has_earlier(context, event, trigger.name):
+            _unknown(tested, GONE)
+        return False
+    begun.add(recorded.run_id)
+    return True
+
+
+def _count_checked(
+    tested: Tested, trigger: Trigger, event: Recorded, recorded: Verdict, decided: Verdict | None, *, blind: bool
+) -> None:
+    tested.runs_before += position_in_run(recorded.reason) == 1
+    if decided is not None and _same(recorded, decided):
+        return
+    tested.same -= 1
+    if blind and {recorded.outcome, decided.outcome if decided else ""} & {"skipped", "fired"}:
+        tested.unknown[RUN_GONE] += 1
+    elif trigger.budget is not None and "budget" in recorded.reason + (decided.reason if decided else ""):
+        tested.unknown[BUDGET] += 1
+    else:
+        tested.differing_count += 1
+        if len(tested.differing) < SAMPLES:
+            tested.differing.append(_difference_row(event, recorded, decided.outcome if decided else "none"))
 
 
 def _unknown(tested: Tested, why: str) -> None:
@@ -342,25 +362,39 @@ async def _compare(
     async with context.running().scratch(clock := PastClock(world.begin)) as store:
         past = Past(store, clock, world.runs, world.orders)
         await past.open(world.feeds, trigger, world.state, _workflows(trigger))
-        async for event in _ordered(context, world.ids):
-            recorded = _verdict(event, trigger.name)
-            decided = await past.decide(event, recorded)
-            if event.id not in world.counted:
-                continue
-            outcome = decided.outcome if decided is not None else "filtered"
-            after[outcome] += 1
-            position = position_in_run(decided.reason) if decided is not None else 0
-            runs_after += outcome in ("fired", "held") or position == 1
-            started = recorded is not None and recorded.outcome in STARTED
-            if (outcome in STARTED) != started:
-                ids_of = tested.lost if started else tested.gained
-                tested.gained_count += not started
-                tested.lost_count += started
-                if len(ids_of) < SAMPLES:
-                    ids_of.append(event.id)
+        async for commit in _commits(context, world.ids, trigger.name):
+            for (event, recorded), decided in zip(commit, await past.decide(commit), strict=True):
+                if event.id not in world.counted:
+                    continue
+                outcome = decided.outcome if decided is not None else "filtered"
+                after[outcome] += 1
+                position = position_in_run(decided.reason) if decided is not None else 0
+                runs_after += outcome in ("fired", "held") or position == 1
+                started = recorded is not None and recorded.outcome in STARTED
+                if (outcome in STARTED) != started:
+                    ids_of = tested.lost if started else tested.gained
+                    tested.gained_count += not started
+                    tested.lost_count += started
+                    if len(ids_of) < SAMPLES:
+                        ids_of.append(event.id)
     declined = sum(tested.before.values()) - sum(after.values())
     after["filtered"] += max(0, declined)
     tested.after, tested.runs_after = after, runs_after
+
+
+async def _commits(
+    context: Context, ids: Sequence[int], name: str
+) -> AsyncIterator[list[tuple[Recorded, Verdict | None]]]:
+    """These events with the trigger's verdicts, oldest first, those together that were recorded together."""
+    group: list[tuple[Recorded, Verdict | None]] = []
+    async for event in _ordered(context, ids):
+        pair = (event, _verdict(event, name))
+        if group and commit_of(*pair) != commit_of(*group[0]):
+            yield group
+            group = []
+        group.append(pair)
+    if group:
+        yield group
 
 
 async def _ordered(context: Context, ids: Sequence[int]) -> AsyncIterator[Recorded]:

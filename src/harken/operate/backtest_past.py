@@ -22,7 +22,7 @@ from harken.operate.past_events import event_of
 from harken.runs import Claimed, Finished, Run, StepRecord
 from harken.store import Commit, Committed, Definitions, Records, Settlement, Store
 
-__all__ = ["Past", "PastRun", "orders_between", "position_in_run", "runs_between"]
+__all__ = ["Past", "PastRun", "commit_of", "orders_between", "position_in_run", "runs_between"]
 
 ALWAYS = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 HOLDER = "backtest"
@@ -41,7 +41,6 @@ ORDERS = {
     "triggers.drop": "drop",
 }
 """What people do to held runs: which holds it ends."""
-YIELD_EVERY = 20
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +51,12 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
     tokens: int = 0
     usd: float = 0.0
+
+
+def commit_of(event: Recorded, verdict: Verdict | None) -> tuple[str, datetime, bool, bool]:
+    """What events of one commit have in common: feed, time, and whether the trigger was paused or guarded then."""
+    reason = verdict.reason if verdict is not None else ""
+    return event.feed, event.recorded_at, PAUSED in reason, FLOOD in reason
 
 
 def position_in_run(reason: str) -> int:
@@ -138,29 +143,31 @@ class Past:
             self._rules[feed.name] = Rules(listeners.revision, listeners.feed, (Rule(stored, awake, feed.name),))
             self._paused[feed.name] = Rules(listeners.revision, listeners.feed, (Rule(stored, asleep, feed.name),))
 
-    async def decide(self, event: Recorded, verdict: Verdict | None) -> Verdict | None:
-        """What is decided about the event at the time at which it was recorded; None if the trigger has no say.
+    async def decide(self, group: Sequence[tuple[Recorded, Verdict | None]]) -> list[Verdict | None]:
+        """What is decided about events of one commit at the time at which they were recorded; None if the trigger has
+        no say.
 
-        `verdict` is the recorded one: it tells whether the trigger was paused then, and which run is which.
+        Beside each event is the recorded verdict: it tells whether the trigger was paused then, and which run is which.
         """
-        await self._advance(event.recorded_at)
-        reason = verdict.reason if verdict is not None else ""
-        rules = (self._paused if PAUSED in reason else self._rules)[event.feed]
-        read = Read(now=self._clock.now(), first=FLOOD in reason)
-        if verdict is not None and verdict.run_id:
-            self._run_of[event.key] = verdict.run_id
-        [entry] = match([Sighting(event_of(event), "", 0, 1)], rules, read)
-        commit = Commit(feed=rules.feed.name, revision=rules.revision, entries=[entry])
-        answer = await self._store.commit(commit)
+        (event, verdict), *_ = group
+        feed, recorded_at, paused, flood = commit_of(event, verdict)
+        await self._advance(recorded_at)
+        rules = (self._paused if paused else self._rules)[feed]
+        for event, verdict in group:
+            if verdict is not None and verdict.run_id:
+                self._run_of[event.key] = verdict.run_id
+        read = Read(now=self._clock.now(), first=flood)
+        entries = match([Sighting(event_of(event), "", 0, 1) for event, _ in group], rules, read)
+        answer = await self._store.commit(Commit(feed=feed, revision=rules.revision, entries=entries))
         assert isinstance(answer, Committed), answer
-        [decided] = answer.verdicts
-        if decided and decided[0].outcome == "held" and FLOOD in reason:
-            self._release_later(self._run_of.get(event.key, ""), "flood")
+        decided = [verdicts[0] if verdicts else None for verdicts in answer.verdicts]
+        for (event, _), found in zip(group, decided, strict=True):
+            if flood and found is not None and found.outcome == "held":
+                self._release_later(self._run_of.get(event.key, ""), "flood")
         await self._claim()
-        self._number += 1
-        if not self._number % YIELD_EVERY:
-            await asyncio.sleep(0)
-        return decided[0] if decided else None
+        # others want to be served too
+        await asyncio.sleep(0)
+        return decided
 
     async def _advance(self, until: datetime) -> None:
         """Let time pass: windows close, runs start and end."""
