@@ -50,6 +50,18 @@ async def test_events_list_and_triggers_test_show_a_title_beside_the_key(desk: D
     assert "INC-1  Disk full  " in tested
 
 
+async def test_what_would_be_forgotten_is_said_before_it_is_done(desk: Desk) -> None:
+    data = {"urgency": "high", "summary": "of ana@example.com"}
+    await desk.office.shows(Event(subject="INC-1", type="json.item", data=data, occurred_at=desk.office.clock.now()))
+    code, looked, _ = await desk.types("events", "forget", "--subject", "ana@example.com")
+    assert (code, looked) == (0, "This would remove: 1 events, 2 runs, 0 notes.\nIf you mean it: --yes\n")
+    _, done, _ = await desk.types("events", "forget", "--subject", "ana@example.com", "--yes")
+    assert done.startswith("Removed: 1 events, 2 runs, 0 refused events, 0 notes.\n")
+    assert "Not removed: " in done
+    _, listed, _ = await desk.types("events", "list")
+    assert "INC-1" not in listed
+
+
 async def test_explain_works_at_the_top_and_under_triggers(desk: Desk) -> None:
     await desk.office.shows(desk.office.incident("INC-2", urgency="low"))
     top = await desk.types("explain", "oncall", "INC-2")

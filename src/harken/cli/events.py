@@ -151,3 +151,27 @@ def replay_event(
         table(answer["runs"], (("event", "event"), ("key", "key"), ("title", "title"), *columns))
     would = "would start" if dry else "started"
     say(f"replay {answer['replay_id']}: {answer['events']} events {would} {answer['started']} runs")
+
+
+@command(events_command, "forget")
+@click.option("--subject", required=True, metavar="TEXT", help="Whose data: an address, a name or an id, as it stands.")
+@click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be removed.")
+def forget_subject(session: Session, subject: str, yes: bool) -> int:
+    """Remove a person's data from the store: events, runs, dead letters and notes that have this text."""
+    answer = session.call("events.forget", subject=subject, yes=yes)
+    if session.as_json:
+        print_json(answer)
+        return 1 if answer["left"] else 0
+    verb = "Removed" if yes else "This would remove"
+    counted = ", ".join(f"{answer[name]} {word}" for name, word in KINDS if yes or name != "letters")
+    say(f"{verb}: {counted}.")
+    if not yes:
+        say("If you mean it: --yes")
+        return 0
+    for line in answer["left"]:
+        say(f"Still there: {line}.")
+    say(f"Not removed: {'; '.join(answer['remains'])}.")
+    return 1 if answer["left"] else 0
+
+
+KINDS = (("events", "events"), ("runs", "runs"), ("letters", "refused events"), ("notes", "notes"))
