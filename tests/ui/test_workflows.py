@@ -59,4 +59,4 @@ async def test_a_workflow_is_found_and_started_by_hand(page: Page, harken: Harke
 async def test_the_text_of_a_workflow_names_its_file(shared_page: Page) -> None:
     await shared_page.goto("/workflows/deploys?tab=yaml")
     await expect(shared_page.get_by_role("textbox", name="YAML of deploys")).to_contain_text("was deployed")
-    await expect(shared_page.get_by_text("change it there")).to_be_visible()
+    await expect(shared_page.get_by_text("change it here or there")).to_be_visible()

@@ -58,6 +58,8 @@ function keyName(event) {
 function onKeyDown(event) {
   const name = keyName(event);
   if (event.altKey || event.isComposing) return;
+  // the editor closes its own list first
+  if (name === "Escape" && event.defaultPrevented) return;
   if (name === "Escape" && !document.querySelector("dialog[open]")) {
     if (isTyping(event.target)) event.target.blur();
     else onList("clear");

@@ -2,13 +2,15 @@
 import { html, useEffect, useRef } from "../vendor/preact.js";
 import * as codemirror from "../vendor/codemirror.js";
 
+const given = codemirror.Annotation.define(); // of a change that was not typed
 const NONE = []; // always the same, so that nothing is marked anew with every letter
 
 /**
  * `value` and `onChange(text)`. `language`: "yaml" or "text". `complete`: (context) => completions, as CodeMirror has them.
- * `findings`: [{line, column, message, severity}]. Undo and redo are the editor's own.
+ * `findings`: [{line, column, message, severity}]. `place`: {line, column} to go to, when it changes. Undo and redo are
+ * the editor's own.
  */
-export default function Editor({ value, onChange, language = "yaml", complete, findings = NONE, label, readOnly = false }) {
+export default function Editor({ value, onChange, language = "yaml", complete, findings = NONE, place: goal = null, label, readOnly = false }) {
   const place = useRef(null);
   const editor = useRef(null);
   const latest = useRef({});
@@ -28,12 +30,18 @@ export default function Editor({ value, onChange, language = "yaml", complete, f
     const own = told.current.indexOf(value);
     told.current.splice(0, own + 1);
     const now = editor.current.state.doc.toString();
-    if (own < 0 && value !== now) editor.current.dispatch({ changes: { from: 0, to: now.length, insert: value } });
+    if (own < 0 && value !== now) editor.current.dispatch({ changes: { from: 0, to: now.length, insert: value }, annotations: given.of(true) });
   }, [value]);
   useEffect(() => {
     const { state } = editor.current;
     editor.current.dispatch(codemirror.setDiagnostics(state, findings.map((finding) => diagnostic(state.doc, finding))));
   }, [findings]);
+  useEffect(() => {
+    if (!goal) return;
+    const { from } = diagnostic(editor.current.state.doc, goal);
+    editor.current.dispatch({ selection: { anchor: from }, scrollIntoView: true });
+    editor.current.focus();
+  }, [goal]);
   return html`<div ref=${place} class="editor"></div>`;
 }
 
@@ -48,13 +56,13 @@ function extensions({ language, label, readOnly, latest }) {
     codemirror.closeBrackets(),
     codemirror.highlightActiveLine(),
     codemirror.syntaxHighlighting(codemirror.HighlightStyle.define(colours())),
-    codemirror.autocompletion({ override: latest.current.complete ? [(context) => latest.current.complete(context)] : null }),
+    codemirror.autocompletion({ icons: false, override: [(context) => latest.current.complete?.(context) ?? null] }),
     keymap.of([...codemirror.closeBracketsKeymap, ...codemirror.defaultKeymap, ...codemirror.historyKeymap, ...codemirror.searchKeymap, ...codemirror.completionKeymap, ...codemirror.lintKeymap]),
     ...(language === "yaml" ? [codemirror.yaml()] : []),
     EditorView.lineWrapping,
     EditorView.editable.of(!readOnly),
     EditorView.contentAttributes.of({ "aria-label": label }),
-    EditorView.updateListener.of((update) => update.docChanged && latest.current.onChange?.(update.state.doc.toString())),
+    EditorView.updateListener.of((update) => update.docChanged && !update.transactions.some((one) => one.annotation(given)) && latest.current.onChange?.(update.state.doc.toString())),
     EditorView.theme({
       "&": { color: "var(--ink)", backgroundColor: "var(--field)", fontSize: "13px" },
       ".cm-content": { fontFamily: "var(--mono)", caretColor: "var(--ink)" },
@@ -63,6 +71,12 @@ function extensions({ language, label, readOnly, latest }) {
       ".cm-cursor": { borderLeftColor: "var(--ink)" },
       "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "var(--chosen)" },
       ".cm-tooltip": { backgroundColor: "var(--card)", color: "var(--ink)", border: "1px solid var(--line)" },
+      ".cm-tooltip.cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--chosen)", color: "var(--ink)" },
+      ".cm-completionDetail": { color: "var(--dim)", fontStyle: "normal" },
+      ".cm-completionMatchedText": { color: "var(--accent-text)", textDecoration: "none", fontWeight: "600" },
+      ".cm-completionInfo": { maxWidth: "min(320px, 60vw)", fontFamily: "var(--sans)" },
+      ".cm-lintRange-error": { backgroundImage: "none", borderBottom: "2px solid var(--bad)" },
+      ".cm-lintRange-warning": { backgroundImage: "none", borderBottom: "2px solid var(--warn)" },
     }),
   ];
 }

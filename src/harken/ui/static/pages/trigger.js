@@ -15,8 +15,10 @@ import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock, Due } from "../components/time_text.js";
 import { count, line, number, words } from "../format.js";
 import { useDraft, useInterval, useResource } from "../resource.js";
+import { query, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { span } from "../time.js";
+import { FileEditor, mayEdit } from "./file_editor.js";
 import { TriggerActions } from "./triggers.js";
 
 const TABS = [["decisions", "Decisions"], ["reads", "Reads"], ["try", "Try a condition"], ["definition", "Definition"]];
@@ -36,11 +38,11 @@ function Whole({ trigger, reload }) {
     YAML: async () => (await get(at`/api/triggers/${trigger.name}/export`)).yaml,
     Command: () => `harken triggers show ${trigger.name}`,
     JSON: () => JSON.stringify(trigger, null, 2),
-    ...(trigger.type === "webhook" ? { "cURL, signed": async () => (await post("/api/webhooks/curl", { id: trigger.feed_id.split("/").at(-1) })).curl } : {}),
+    ...(trigger.type === "webhook" ? { "cURL, signed": async () => (await post("/api/webhooks/curl", { id: trigger.feed_id.split("/").at(-1) })).command } : {}),
   };
   return html`<div class="page-head"><h1>${line(trigger.name)}</h1><${Pill} status=${trigger.status} />
       <span class="dim">${words(trigger.type)}, starts <${Link} to="/workflows/${trigger.workflow}">${trigger.workflow}<//></span>
-      <div class="tools"><${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
+      <div class="tools">${mayEdit(trigger.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "definition", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
     <div class="stack">
       ${trigger.reason && html`<section class="card notice"><p class="what">${line(trigger.reason, 600)}</p><p class="do"><${Advice} text=${trigger.advice} /></p></section>`}
       <${Facts} trigger=${trigger} />
@@ -164,13 +166,16 @@ function Preview({ preview }) {
     <ul class="feed-list">${preview.shown.slice(0, 100).map((row, index) => html`<li key=${index}><${Clock} at=${row.occurred_at} /><span class="title">${line([row.key, row.title].filter(Boolean).join(" · "))}</span><${Pill} status=${row.outcome} />${row.reason && html`<span class="why">${line(row.reason, 300)}</span>`}</li>`)}</ul></section>`;
 }
 
-function Definition({ trigger }) {
+function Definition({ trigger, reload }) {
+  const editing = query.value.edit && mayEdit(trigger.source);
   const found = useResource((signal) => get(at`/api/triggers/${trigger.name}/export`, {}, { signal }), [trigger.name, trigger.revision]);
   return html`<section class="card stack" aria-labelledby="definition"><h2 id="definition">Definition</h2>
       <p class="dim">${trigger.row
         ? "It is a row in the store."
-        : html`It is defined in <code>${trigger.source}</code>: change it there, and Harken loads it by itself.`}</p>
-      <${Shown} of=${found} what="its YAML" show=${(data) => html`<${Editor} value=${data.yaml} readOnly=${true} label="YAML of ${trigger.name}" />`} />
+        : html`It is defined in <code>${trigger.source}</code>: change it ${mayEdit(trigger.source) ? "here or there" : "there"}, and Harken loads it by itself.`}</p>
+      ${editing
+        ? html`<${FileEditor} name=${trigger.source} yaml=${found.data?.yaml} then=${reload} close=${() => setQuery({ edit: "" }, { push: true })} />`
+        : html`<${Shown} of=${found} what="its YAML" show=${(data) => html`<${Editor} value=${data.yaml} readOnly=${true} label="YAML of ${trigger.name}" />`} />`}
     </section>
     <section class="card" aria-labelledby="query"><h2 id="query">Everything that is known of it</h2><${JsonView} value=${trigger} open=${1} label="The trigger as JSON" /></section>`;
 }

@@ -5,13 +5,15 @@ import { CopyMenu } from "../components/copy.js";
 import { Editor } from "../components/lazy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
-import { Empty, Shown } from "../components/states.js";
+import { Empty, Failed, Shown } from "../components/states.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago } from "../components/time_text.js";
 import { WorkflowGraph } from "../components/workflow_graph.js";
 import { line } from "../format.js";
 import { useResource } from "../resource.js";
+import { FileEditor, mayEdit } from "./file_editor.js";
 import { query, setQuery } from "../router.js";
+import { may } from "../session.js";
 import { onStream } from "../stream.js";
 
 const TABS = [["graph", "Steps"], ["yaml", "YAML"]];
@@ -19,22 +21,30 @@ const RECENT = 20;
 
 export default function Workflow({ name }) {
   const found = useResource((signal) => get(at`/api/workflows/${name}`, {}, { signal }), [name]);
-  return html`<${Shown} of=${found} what=${name} show=${(workflow) => html`<${Whole} workflow=${workflow} />`} />`;
+  const refused = found.error?.code === "misconfigured" && found.data === undefined;
+  if (refused && may("workflows.write")) return html`<${Refused} name=${name} error=${found.error} reload=${found.reload} />`;
+  return html`<${Shown} of=${found} what=${name} show=${(workflow) => html`<${Whole} workflow=${workflow} reload=${found.reload} />`} />`;
 }
 
-function Whole({ workflow }) {
+/** It was never loaded as it is written: its file is shown, to be corrected. */
+function Refused({ name, error, reload }) {
+  return html`<div class="page-head"><h1>${line(name)}</h1></div>
+    <div class="stack"><${Failed} error=${error} /><section class="card" aria-label="File"><${FileEditor} name=${name} then=${reload} /></section></div>`;
+}
+
+function Whole({ workflow, reload }) {
   const tab = useTab("tab", TABS);
   return html`<div class="page-head">
       <h1>${workflow.name}</h1>
       <span class="dim">${workflow.source || "a row in the store"}, revision ${workflow.rev.slice(0, 8)}</span>
-      <div class="tools"><${CopyMenu} forms=${{ YAML: () => workflow.yaml, Command: () => `harken workflows run ${workflow.name} --wait` }} /></div>
+      <div class="tools">${mayEdit(workflow.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "yaml", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${{ YAML: () => workflow.yaml, Command: () => `harken workflows run ${workflow.name} --wait` }} /></div>
     </div>
     <div class="stack">
       <p>Started by ${workflow.triggers.length ? workflow.triggers.map((name, each) => html`${each > 0 && ", "}<${Link} to="/triggers/${name}">${name}<//>`) : "nothing but a person"}.</p>
       <section class="card" aria-label="Workflow">
         <div class="card-head"><${Tabs} name="tab" tabs=${TABS} label="Views" panel="workflow-panel" /></div>
         <div id="workflow-panel" role="tabpanel" aria-label=${tab === "yaml" ? "YAML" : "Steps"}>
-          ${tab === "yaml" ? html`<${Text} workflow=${workflow} />` : html`<${Graph} workflow=${workflow} />`}
+          ${tab === "yaml" ? html`<${Text} workflow=${workflow} reload=${reload} />` : html`<${Graph} workflow=${workflow} />`}
         </div>
       </section>
     </div>`;
@@ -72,7 +82,10 @@ function RunLine({ run, workflow }) {
     ${run.workflow_rev !== workflow.rev && html` <span class="wrong">It ran on another revision (${run.workflow_rev.slice(0, 8)}), so its steps may be others than these.</span>`}</p>`;
 }
 
-function Text({ workflow }) {
+function Text({ workflow, reload }) {
+  if (query.value.edit && mayEdit(workflow.source)) {
+    return html`<${FileEditor} name=${workflow.source} yaml=${workflow.yaml} then=${reload} close=${() => setQuery({ edit: "" }, { push: true })} />`;
+  }
   return html`<div class="stack"><${Editor} value=${workflow.yaml} readOnly=${true} label="YAML of ${workflow.name}" />
-    <p class="dim">${workflow.source ? html`It is defined in <code>${workflow.source}</code>: change it there; Harken loads it by itself.` : "It is a row in the store."}</p></div>`;
+    <p class="dim">${workflow.source ? html`It is defined in <code>${workflow.source}</code>: change it ${mayEdit(workflow.source) ? "here or there" : "there"}; Harken loads it by itself.` : "It is a row in the store."}</p></div>`;
 }
