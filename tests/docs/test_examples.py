@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,11 @@ def workflows() -> dict[str, str]:
 
 
 def loaded(directory: Path) -> Loaded:
-    return load(directory, plugins=registry(), check_workflow=check_workflow, environ=ENVIRON)
+    return loaded_with(directory, ENVIRON)
+
+
+def loaded_with(directory: Path, environ: Mapping[str, str]) -> Loaded:
+    return load(directory, plugins=registry(), check_workflow=check_workflow, environ=environ)
 
 
 def complaints(configuration: Loaded) -> list[str]:
