@@ -29,6 +29,7 @@ LOWER: Final = "\0lowerAscii"
 """In front of a path: the text there in lower case. No variable has this name."""
 
 _LONGEST_NUMBER = 15
+_INT64 = 2**63
 _SUBJECT_AND_ARGUMENT = 2
 _SCALARS = (str, int, float, bool, type(None))
 _NUMBERS = (int, float)
@@ -101,7 +102,8 @@ def _read(variables: Mapping[str, Any], path: Path) -> Any:
         if type(value) is not dict or name not in value:
             return UNREADABLE
         value = value[name]
-    return value if type(value) in (*_SCALARS, list) and is_plain(value) and value == value else UNREADABLE
+    readable = type(value) in (*_SCALARS, list) and is_plain(value) and _fits(value) and value == value
+    return value if readable else UNREADABLE
 
 
 def _is_convertible(variables: Mapping[str, Any], path: Path) -> bool:
@@ -113,7 +115,19 @@ def _is_convertible(variables: Mapping[str, Any], path: Path) -> bool:
         if name not in value:
             return True
         value = value[name]
-    return type(value) in _SCALARS or (type(value) in (dict, list) and is_plain(value))
+    return (type(value) in _SCALARS or (type(value) in (dict, list) and is_plain(value))) and _fits(value)
+
+
+def _fits(value: Any) -> bool:
+    """Whether all integers in it have 64 bits: CEL fails on others, and then gets them as doubles."""
+    try:
+        if type(value) is int:
+            return -_INT64 <= value < _INT64
+        if type(value) is list:
+            return all(map(_fits, value))
+        return all(map(_fits, value.values())) if type(value) is dict else True
+    except RecursionError:
+        return False
 
 
 class _Compiler:
