@@ -18,6 +18,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     poll_page: int = 100
     stream_messages: int
     stream_batch: int = 200
+    stream_systems: tuple[str, ...] = ()
+    """All systems that there are, if empty."""
     tick_feeds: int
     tick_passes: int
     scale: tuple[int, ...]
@@ -96,6 +98,8 @@ TINY = msgspec.structs.replace(
     poll_page=10,
     stream_messages=60,
     stream_batch=5,
+    # one whose stream can be read again, and one whose server is a process of ours
+    stream_systems=("redis", "sse"),
     tick_feeds=5,
     tick_passes=2,
     scale=(10, 20),

@@ -32,7 +32,7 @@ SLOW: dict[System, int] = {"sqs": 6, "rabbitmq": 2}
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """Each round has processes and files of its own, and reads the same messages."""
     figures: list[Figure] = []
-    for system in TITLES:
+    for system in [one for one in TITLES if one in (sizes.stream_systems or TITLES)]:
         with ExitStack() as stack:
             address, fill_stream = _server(system, stack)
             count = max(sizes.stream_messages // SLOW.get(system, 1), 2 * sizes.stream_batch)

@@ -32,7 +32,7 @@ from tests.soak import SOAK
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
 
 # a takeover lasts as long as a lease
-SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if SOAK else TINY
+SIZES = msgspec.structs.replace(TINY, takeover_feeds=100, stream_systems=()) if SOAK else TINY
 SERVERS = {
     postgres: "postgresql",
     redis: "redis-server",
