@@ -55,6 +55,12 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
     tz: str = "UTC"
 
 
+_NEVER = datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_MOST_COMING = 10_000
+_coming: dict[tuple[str, str], tuple[datetime, datetime]] = {}
+"""The next activation of cron lines, and a time after which it is that: thousands of triggers may have the same one."""
+
+
 def check(schedule: Schedule) -> None:
     """Raise Misconfigured for a cron line or time zone that does not exist."""
     if isinstance(schedule, Cron):
@@ -67,9 +73,18 @@ def next_due(schedule: Schedule, after: datetime) -> datetime | None:
         return after + timedelta(seconds=schedule.seconds)
     if isinstance(schedule, At):
         return schedule.instant if schedule.instant > after else None
+    begin, due = _coming.get((schedule.expression, schedule.tz), _NEVER)
+    if begin <= after < due:
+        return due
     instants = (instant.astimezone(UTC) for instant in _iterator(schedule, after))
     # in the hour that is repeated when DST ends, cronsim may give the first of the two, which is over already
-    return next((instant for instant in instants if instant > after), None)
+    found = next((instant for instant in instants if instant > after), None)
+    if found is not None and schedule.tz == "UTC":
+        # where clocks change, what comes next may depend on the hour from which one looks
+        if len(_coming) >= _MOST_COMING:
+            _coming.clear()
+        _coming[schedule.expression, schedule.tz] = after, found
+    return found
 
 
 def is_over(schedule: Schedule | None, last_success: datetime | None) -> bool:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 import structlog.testing
 
 from harken.config.findings import Finding
@@ -18,7 +19,7 @@ from harken.schedule import Cron
 from harken.source import Lag
 from harken.store import Settlement
 from harken.testing import START
-from tests.operate.operator_world import POLLED, Office
+from tests.operate.operator_world import POLLED, Office, trigger
 
 LISTED = {
     "name", "type", "status", "reason", "advice", "feed", "integration", "workflow", "interval_seconds", "failures",
@@ -227,3 +228,47 @@ async def test_a_schedule_says_when_it_fires_first(office: Office) -> None:
 
     assert (row["type"], row["status"]) == ("schedule", "new")
     assert row["next_read_at"].endswith("T06:00:00Z")
+
+
+async def test_a_page_of_the_list_asks_the_store_only_for_its_own_triggers(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = tuple(trigger(f"t{n:03}") for n in range(40))
+    office.operator.loaded = office.loaded = replace(office.loaded, triggers=many)
+    await office.store.open(office.loaded.definitions())
+    read: list[int] = []
+    ask = office.store.triggers
+
+    async def count(**given: Any) -> Any:
+        found = await ask(**given)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(office.store, "triggers", count)
+    names, cursor = [], ""
+    while True:
+        page = await office.ask("triggers.list", limit=7, cursor=cursor)
+        names += [row["name"] for row in page["items"]]
+        if not page["next"]:
+            break
+        cursor = page["next"]
+    assert names == [one.name for one in many]
+    assert max(read) <= 8
+    await office.ask("triggers.show", name="t007")
+    assert max(read) <= 8
+
+
+async def test_a_filtered_list_goes_on_until_its_page_is_full(office: Office) -> None:
+    many = tuple(trigger(f"t{n:03}", condition="" if n % 10 else "event.a") for n in range(60))
+    refused = (Finding(file="w.yaml", line=1, column=1, message="no", fix="", severity="error"),)
+    broken = {"workflow:t0345": refused, "workflow:zz": refused}
+    office.operator.loaded = office.loaded = replace(office.loaded, triggers=many[::2], refused=broken)
+    await office.store.open(office.loaded.definitions())
+    office.operator.loaded = replace(office.loaded, triggers=many)
+    first = await office.ask("triggers.list", where='status == "refused" || name.endsWith("5")', limit=4)
+    second = await office.ask(
+        "triggers.list", where='status == "refused" || name.endsWith("5")', limit=9, cursor=first["next"]
+    )
+    assert [row["name"] for row in first["items"]] == ["t005", "t015", "t025", "t0345"]
+    assert [row["name"] for row in second["items"]] == ["t035", "t045", "t055", "zz"]
+    assert {row["status"] for row in second["items"]} == {"new", "refused"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from harken.errors import Misconfigured
 from harken.event import Event
-from harken.schedule import Cron, next_due
+from harken.schedule import Cron, _coming, next_due
 from harken.services.cron import Activations, Query
 from harken.source import Cursor, Host
 from harken.testing import START, HandClock
@@ -224,3 +225,15 @@ def test_a_wrong_query_is_refused(wrong: Any):
 def test_a_line_or_zone_that_does_not_exist_is_said_at_once(host: Host, wrong: Any):
     with pytest.raises(Misconfigured):
         schedule(host, **wrong)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_what_is_due_next_is_the_same_from_wherever_one_looks(zone: str):
+    """What is remembered of a line for others that have the same is what they would find themselves."""
+    schedule = Cron(expression="7,30 2-4 * * *", tz=zone)
+    random, begin = Random(1), datetime(2026, 10, 24, 20, tzinfo=UTC)
+    moments = [begin + timedelta(minutes=random.randrange(12 * 60)) for _ in range(300)]
+    found = [next_due(schedule, moment) for moment in moments]
+    for moment, due in zip(moments, found, strict=True):
+        _coming.clear()
+        assert next_due(schedule, moment) == due

@@ -143,17 +143,18 @@ def _compile_all(files: Loaded, documents: Sequence[Document], forms: Sequence[D
     compiler = row_compiler(files)
     rows, known = RowSet(files, compiler.query), {form.name: form.value for form in forms}
     found, told = _Compiled(compiler=compiler, rows=rows), time.monotonic()
-    for number, document in enumerate(documents):
-        form = known.pop(document.name, None)
-        compiled = _put(rows, compiler, document.value, form)
-        if compiled is not None:
-            kept = compiler.form(document.value, compiled)
-            value: Any = msgspec.UNSET if kept is None else to_document(kept)
-            if kept is not None or form is not None:
-                found.forms.append(DocumentChange(kind=TRIGGER_FORM, name=document.name, value=value))
-        if time.monotonic() - told > TELL_SECONDS:
-            told = time.monotonic()
-            log.info("rows.compiling", done=number + 1, of=len(documents))
+    with compiler.reading_secrets_once():
+        for number, document in enumerate(documents):
+            form = known.pop(document.name, None)
+            compiled = _put(rows, compiler, document.value, form)
+            if compiled is not None:
+                kept = compiler.form(document.value, compiled)
+                value: Any = msgspec.UNSET if kept is None else to_document(kept)
+                if kept is not None or form is not None:
+                    found.forms.append(DocumentChange(kind=TRIGGER_FORM, name=document.name, value=value))
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                log.info("rows.compiling", done=number + 1, of=len(documents))
     # of rows that are gone
     found.forms.extend(DocumentChange(kind=TRIGGER_FORM, name=name) for name in known)
     rows.forget_changes()

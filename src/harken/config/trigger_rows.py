@@ -7,7 +7,8 @@ words, with the line of what `export` gives.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -170,6 +171,7 @@ class RowCompiler:
         self._shards = shards_of(files)
         # how many rows were compiled, and not restored
         self.compiled = 0
+        self._values: dict[tuple[str, ...], Mapping[str, str] | None] | None = None
         named_feeds = {name.removeprefix("feed:") for name in files.origins if name.startswith("feed:")}
         self._resolver = Resolver(
             plugins=plugins,
@@ -298,10 +300,27 @@ class RowCompiler:
             raise refuse_findings(findings)
         return compiled.spec.query
 
-    def _values_of(self, references: Sequence[str]) -> Mapping[str, str] | None:
+    def _values_of(self, references: tuple[str, ...]) -> Mapping[str, str] | None:
         """The secrets of these references; None if one cannot be had."""
         if not references:
             return _NO_REFERENCES
+        if self._values is not None and references in self._values:
+            return self._values[references]
+        found = self._look_up(references)
+        if self._values is not None:
+            self._values[references] = found
+        return found
+
+    @contextmanager
+    def reading_secrets_once(self) -> Iterator[None]:
+        """Meanwhile each secret is read once for all rows that are restored."""
+        self._values = {}
+        try:
+            yield
+        finally:
+            self._values = None
+
+    def _look_up(self, references: Sequence[str]) -> Mapping[str, str] | None:
         lookup = _SecretLookup(self._files.directory, {}, self._secrets)
         try:
             for reference in references:

@@ -11,7 +11,7 @@ import msgspec
 from harken.errors import Malformed
 from harken.operate.rows import Plain
 
-__all__ = ["MOST", "bounded", "id_after", "page_by", "to_cursor"]
+__all__ = ["MOST", "bounded", "id_after", "name_after", "page_by", "to_cursor"]
 
 MOST = 500
 LARGEST = 2**63 - 1
@@ -36,11 +36,17 @@ def id_after(cursor: str) -> int | None:
     return key
 
 
+def name_after(cursor: str) -> str:
+    """The text in a cursor of a list that is ordered by a text; empty for the first page."""
+    after = _key(cursor) if cursor else ""
+    if not isinstance(after, str):
+        raise _unknown()
+    return after
+
+
 def page_by(rows: Sequence[Plain], cursor: str, limit: int, *, key: str = "name") -> Plain:
     """The page of a list that is in memory as a whole, ordered by a text that is unique in it. Limit 0 gives all."""
-    after = _key(cursor) if cursor else None
-    if after is not None and not isinstance(after, str):
-        raise _unknown()
+    after = name_after(cursor) if cursor else None
     ordered = sorted(rows, key=lambda row: str(row[key]))
     left = ordered if after is None else [row for row in ordered if str(row[key]) > after]
     size = bounded(limit) if limit else len(left)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -16,8 +17,8 @@ from harken.ingest.live import Late
 from harken.ingest.page_parts import stored_position
 from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
-from harken.operate.ownership import visible_rows
-from harken.operate.paging import page_by
+from harken.operate.ownership import visible
+from harken.operate.paging import bounded, name_after, to_cursor
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
 from harken.operate.tracker_reads import unread_triggers
@@ -47,6 +48,8 @@ __all__ = [
 
 LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
+AT_ONCE = 5_000
+"""Of a list without pages so many triggers are read at a time."""
 RECENT = 50
 TICKS = 10
 CORRECT = "Correct it; it is loaded by itself. See all: harken config check"
@@ -59,22 +62,50 @@ async def list_triggers(
     context: Context, *, type: str = "", where: str = "", cursor: str = "", limit: int = 0
 ) -> Plain:
     """Every trigger that is configured, opened or not, by name; and every workflow, job and file that was refused."""
-    states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
-    stored = await _stored(context)
-    for name in context.triggers():
-        states.setdefault(name, _unopened(context, name))
-    refused = {name: found for name, found in _refusals(context).items() if name not in states}
-    rows = [_row(context, states[name], stored) for name in states]
-    rows += [_refused_row(context, name, finding) for name, finding in refused.items()]
-    rows += (
-        [_disabled_row(context, name) for name in context.loaded.disabled if name not in states]
-        if context.loaded
-        else []
-    )
     wanted = Where(where, TRIGGER_FIELDS) if where else None
-    seen = visible_rows(context, "name", rows)
-    chosen = [row for row in seen if type in ("", row["type"]) and (wanted is None or wanted.accepts(row))]
-    return page_by(chosen, cursor, limit)
+    see, after = visible(context, "name"), name_after(cursor)
+    size = bounded(limit) if limit else 0
+    found: list[Plain] = []
+    async for rows in _rows_after(context, after, size + 1 if size else AT_ONCE):
+        for row in rows:
+            shown = see(row)
+            if shown is None or type not in ("", shown["type"]) or not (wanted is None or wanted.accepts(shown)):
+                continue
+            found.append(shown)
+            if size and len(found) > size:
+                return {"items": found[:size], "next": to_cursor(str(found[size - 1]["name"]))}
+    return {"items": found, "next": None}
+
+
+async def _rows_after(context: Context, after: str, at_once: int) -> AsyncIterator[list[Plain]]:
+    """The rows of all triggers after this name, in their order, some at a time: the store is asked only for those."""
+    refused = _refusals(context)
+    loaded = context.loaded
+    idle = sorted({*refused, *(loaded.disabled if loaded else ())} - context.triggers().keys())
+    while True:
+        states = {state.name: state for state in await context.store.triggers(after=after, limit=at_once)}
+        last = max(states) if len(states) == at_once else None
+        for names in (context.trigger_names(), idle):
+            for name in _between(names, after, last):
+                states.setdefault(name, _unopened(context, name))
+        stored = await _stored(context, states)
+        rows = []
+        for name in sorted(states):
+            if states[name].uid or name in context.triggers():
+                rows.append(_row(context, states[name], stored))
+            elif name in refused:
+                rows.append(_refused_row(context, name, refused[name]))
+            else:
+                rows.append(_disabled_row(context, name))
+        yield rows
+        if last is None:
+            return
+        after = last
+
+
+def _between(names: Sequence[str], after: str, last: str | None) -> Sequence[str]:
+    """The names after one, up to and with another; to the end without it."""
+    return names[bisect_right(names, after) : len(names) if last is None else bisect_right(names, last)]
 
 
 def _refusals(context: Context) -> dict[str, Finding]:
@@ -134,7 +165,7 @@ async def show(context: Context, *, name: str) -> Plain:
         if name not in context.triggers():
             return _idle_row(context, document)
     state = await context.trigger(name)
-    stored = await _stored(context)
+    stored = await _stored(context, [name])
     definition = context.triggers().get(name)
     feed = context.feeds().get(definition.feed) if definition else None
     shown = _row(context, state, stored) | {
@@ -349,7 +380,7 @@ async def drop(context: Context, *, name: str) -> Plain:
 
 async def _row_after_change(context: Context, name: str) -> Plain:
     context.nudge()
-    return _row(context, await context.trigger(name), await _stored(context))
+    return _row(context, await context.trigger(name), await _stored(context, [name]))
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -368,9 +399,12 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
         return self.backlogs.get(trigger, Backlog())
 
 
-async def _stored(context: Context) -> Stored:
-    """Read the store for all triggers at once."""
-    feeds = {state.name: state for state in await context.store.feeds()}
+async def _stored(context: Context, triggers: Collection[str]) -> Stored:
+    """Read the store for these triggers at once."""
+    trackers = context.loaded.trackers.values() if context.loaded else ()
+    definitions = [found for name in triggers if (found := context.triggers().get(name)) is not None]
+    wanted = {definition.feed for definition in definitions} | {feed_name(tracker.name) for tracker in trackers}
+    feeds = {state.name: state for state in await context.store.feeds(names=wanted)}
     backlogs = await context.store.backlogs()
     letters = (await context.store.dead()).items if any(found.dead for found in backlogs.values()) else ()
     newest_last = {letter.trigger: letter.reason for letter in reversed(letters) if letter.what == "run"}
@@ -379,13 +413,13 @@ async def _stored(context: Context) -> Stored:
         backlogs=backlogs,
         last_dead=newest_last,
         refusals=_refusals(context),
-        unread=unread_triggers(context.loaded.trackers.values() if context.loaded else (), feeds),
+        unread=unread_triggers(trackers, feeds),
     )
 
 
 async def current_status(context: Context, state: TriggerState) -> TriggerStatus:
     """The trigger's status, with what the store says of its feed and its runs."""
-    return _status(context, state, await _stored(context))
+    return _status(context, state, await _stored(context, [state.name]))
 
 
 def _status(context: Context, state: TriggerState, stored: Stored) -> TriggerStatus:

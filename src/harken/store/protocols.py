@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -316,9 +316,17 @@ class Records(Protocol):
         """Triggers that have held, dead or retrying runs, by name. Counts may stop at 10,000 runs of a state."""
         ...
 
-    async def feeds(self) -> Sequence[FeedState]: ...
+    async def feeds(self, *, names: Collection[str] | None = None) -> Sequence[FeedState]:
+        """The feeds that are configured, by name: all, or those of these names."""
+        ...
 
-    async def triggers(self) -> Sequence[TriggerState]: ...
+    async def triggers(
+        self, *, names: Collection[str] | None = None, after: str = "", limit: int | None = None
+    ) -> Sequence[TriggerState]:
+        """The triggers that are configured, in the order of their names by code points.
+
+        All of them, those of these `names`, or those `after` a name, at most so many."""
+        ...
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
@@ -103,11 +103,22 @@ class PostgresRecords(DatabaseUser):
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await self._database.read(_dead, before, limit)
 
-    async def feeds(self) -> Sequence[FeedState]:
-        return await self._database.read(feed_states)
+    async def feeds(self, *, names: Collection[str] | None = None) -> Sequence[FeedState]:
+        if names is None:
+            return await self._database.read(feed_states)
+        return await self._database.read(feed_states, "removed_at IS NULL AND name=ANY($1)", list(names))
 
-    async def triggers(self) -> Sequence[TriggerState]:
-        return await self._database.read(trigger_states)
+    async def triggers(
+        self, *, names: Collection[str] | None = None, after: str = "", limit: int | None = None
+    ) -> Sequence[TriggerState]:
+        if names is not None:
+            found = await self._database.read(trigger_states, "t.removed_at IS NULL AND t.name=ANY($4)", list(names))
+        elif not after and limit is None:
+            found = await self._database.read(trigger_states)
+        else:
+            found = await self._database.read(trigger_states, _FOLLOWING, after, limit)
+        # the order of the database may be that of a language
+        return sorted(found, key=lambda state: state.name)
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._database.read(_ticks, feed, limit)
@@ -117,6 +128,10 @@ class PostgresRecords(DatabaseUser):
 
     async def counts(self) -> Mapping[str, int]:
         return await self._database.read(_counts)
+
+
+_FOLLOWING = """t.id IN (SELECT id FROM triggers WHERE removed_at IS NULL AND name COLLATE "C" > $4
+ORDER BY name COLLATE "C" LIMIT $5)"""
 
 
 async def _events(

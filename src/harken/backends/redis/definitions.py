@@ -71,11 +71,25 @@ class RedisDefinitions(UsesSession):
         pairs.sort(key=lambda pair: pair[0].name)
         return Listeners(revision=int(revision), feed=decode_feed(session.seal.open(definition)), triggers=pairs)
 
-    async def feeds(self) -> Sequence[FeedState]:
-        return await self._feeds(None)
+    async def feeds(self, *, names: Collection[str] | None = None) -> Sequence[FeedState]:
+        return await self._feeds(None if names is None else list(names))
 
-    async def triggers(self) -> Sequence[TriggerState]:
-        return await self._triggers(None)
+    async def triggers(
+        self, *, names: Collection[str] | None = None, after: str = "", limit: int | None = None
+    ) -> Sequence[TriggerState]:
+        if names is not None or (not after and limit is None):
+            return await self._triggers(None if names is None else list(names))
+        [known] = await (session := await self._ready()).connection.execute(("HKEYS", session.connection.key("tn")))
+        following = sorted(name for found in known if (name := found.decode()) > after)
+        if limit is None:
+            return await self._triggers(following)
+        found: list[TriggerState] = []
+        # removed ones have a name too
+        for begin in range(0, len(following), limit):
+            found += await self._triggers(following[begin : begin + limit])
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     async def _feeds(self, only: Collection[str] | None) -> Sequence[FeedState]:
         session = await self._ready()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -95,11 +95,19 @@ class SqliteRecords(DatabaseUser):
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await self._database.read(_dead, before, limit)
 
-    async def feeds(self) -> Sequence[FeedState]:
-        return await self._database.read(feed_states)
+    async def feeds(self, *, names: Collection[str] | None = None) -> Sequence[FeedState]:
+        if names is None:
+            return await self._database.read(feed_states)
+        return await self._database.read(feed_states, f"removed_at IS NULL AND {_NAMED}", (_json(names),))
 
-    async def triggers(self) -> Sequence[TriggerState]:
-        return await self._database.read(trigger_states)
+    async def triggers(
+        self, *, names: Collection[str] | None = None, after: str = "", limit: int | None = None
+    ) -> Sequence[TriggerState]:
+        if names is not None:
+            return await self._database.read(trigger_states, f"removed_at IS NULL AND {_NAMED}", (_json(names),))
+        if not after and limit is None:
+            return await self._database.read(trigger_states)
+        return await self._database.read(trigger_states, _FOLLOWING, (after, -1 if limit is None else limit))
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._database.read(_ticks, feed, limit)
@@ -109,6 +117,14 @@ class SqliteRecords(DatabaseUser):
 
     async def counts(self) -> Mapping[str, int]:
         return await self._database.read(_counts)
+
+
+_NAMED = "name IN (SELECT value FROM json_each(?))"
+_FOLLOWING = "id IN (SELECT id FROM triggers WHERE removed_at IS NULL AND name>? ORDER BY name LIMIT ?)"
+
+
+def _json(names: Collection[str]) -> str:
+    return msgspec.json.encode(list(names)).decode()
 
 
 def _events(

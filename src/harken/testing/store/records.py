@@ -48,6 +48,26 @@ class RecordsContract(ObjectsContract, HistoryContract, PagingContract):
         second = await given.store.events(limit=2, before=first.next)
         assert [event.subject for event in second.items] == ["b", "a"]
 
+    async def test_triggers_are_read_by_name_and_in_pages(self, given: Given) -> None:
+        names = ["B", "Z", "a", "a-1", "a1", "ä", "b", "mail"]
+        await given.open(definitions(triggers=tuple(trigger(name) for name in names)))
+        await given.open(definitions(triggers=tuple(trigger(name) for name in names if name != "a1")))
+        left = sorted({*names} - {"a1"})
+        seen: list[str] = []
+        while page := await given.store.triggers(after=seen[-1] if seen else "", limit=2):
+            assert len(page) <= 2
+            seen += [state.name for state in page]
+        assert seen == left
+        assert [state.name for state in await given.store.triggers()] == left
+        assert [state.name for state in await given.store.triggers(after="b")] == ["mail", "ä"]
+        assert [state.name for state in await given.store.triggers(names=["mail", "a1", "B", "none"])] == ["B", "mail"]
+        assert await given.store.triggers(names=[]) == []
+
+    async def test_feeds_are_read_by_name(self, given: Given) -> None:
+        await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, feed("news"))))
+        assert [state.name for state in await given.store.feeds(names=["news", "none"])] == ["news"]
+        assert await given.store.feeds(names=[]) == []
+
     async def test_events_of_one_feed(self, given: Given) -> None:
         await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, feed("news"))))
         await given.commit(given.entry("s"))
