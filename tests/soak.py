@@ -52,6 +52,7 @@ LONGER: Mapping[str, int] = {
     "system/tickets/test_many.py": 3,
     "system/tickets/test_races.py": 1,
     "ui/test_events.py": 10,
+    "ui/test_load.py": 30,
 }
 """How many times longer or larger than in `make test`, by file. With 1 a test only has more cases, or more stores."""
 

@@ -26,7 +26,9 @@ export function onStream(kind, listener) {
 }
 
 export function startStream() {
-  channel?.addEventListener("message", ({ data }) => take(data));
+  channel?.addEventListener("message", ({ data }) => (data.asks ? isReader.value && tellState() : take(data)));
+  // a new tab need not wait until the one that reads speaks by itself
+  tell({ asks: true });
   // a tab that follows hears from the one that reads at least every five seconds
   setInterval(() => {
     if (!isReader.value && Date.now() - lastNews > 3 * TOLD_MS) become("stale");
@@ -37,7 +39,7 @@ export function startStream() {
 
 async function read() {
   isReader.value = true;
-  const telling = setInterval(() => tell({ state: streamState.value.name, position }), TOLD_MS);
+  const telling = setInterval(tellState, TOLD_MS);
   try {
     for (let failures = 0; ; ) {
       const began = Date.now();
@@ -97,6 +99,10 @@ export function parse(frame) {
 function publish(message) {
   tell(message);
   take(message);
+}
+
+function tellState() {
+  tell({ state: streamState.value.name, position });
 }
 
 function tell(message) {

@@ -1,0 +1,221 @@
+"""Much of everything: 10,000 events a minute, many tabs, long lists, large payloads.
+
+What is measured is work, and never how late it is. In `make test` the events come for ten seconds, in `make soak` for
+five minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from typing import Any
+
+import aiohttp
+import msgspec
+from playwright.async_api import BrowserContext, Page, expect
+
+from tests.soak import SOAK, larger
+from tests.ui.harken_process import HarkenProcess
+from tests.ui.test_events import SHOWN_IDS, stored_ids
+from tests.ui.test_runs import newest_run
+
+PER_SECOND = 10_000 / 60
+SECONDS = larger(__file__, 5)
+"""How long events come before the pause, and how long during it."""
+AT_ONCE = 16
+KEPT = 5_000
+"""So many events a page keeps."""
+MOST_ELEMENTS = 1_500
+MOST_HEAP = 64_000_000
+
+BULKY = """
+name: bulky
+trigger:
+  webhook: {id: bulky, scheme: none, allow_unsigned: true, id_field: id, max_bytes: 20000000}
+steps:
+  - {id: copy, action: transform, set: {copy: "{{.trigger.event.blob}}"}}
+"""
+LONG_LIST = """async () => {
+  const main = document.querySelector("script[type=module]").src;
+  const load = (path) => import(main.replace("main.js", path));
+  const { html, render } = await load("vendor/preact.js");
+  const { VirtualList } = await load("components/virtual_list.js");
+  const rows = Array.from({ length: 100_000 }, (_, at) => ({ id: `row-${at}` }));
+  const place = document.querySelector("main");
+  render(null, place);
+  const id = (row) => row.id;
+  render(html`<${VirtualList} rows=${rows} height=${40} keyOf=${id} label="Long" row=${id} />`, place);
+  const list = place.querySelector(".virtual");
+  const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  let most = 0, blank = 0, frames = 0;
+  for (let top = 0; top <= 4_000_000 - 700; top += 66_666) {
+    list.scrollTop = top;
+    await drawn();
+    frames += 1;
+    const shown = [...list.querySelectorAll(".virtual-row")];
+    most = Math.max(most, shown.length);
+    const wanted = Math.floor(list.scrollTop / 40);
+    if (!shown.some((row) => row.textContent === `row-${wanted}`)) blank += 1;
+  }
+  return { most, blank, frames, rows: rows.length };
+}"""
+
+
+async def cost(page: Page) -> dict[str, float]:
+    """What the page uses: the CPU seconds of its tasks, the bytes of its heap after collection, its elements."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("HeapProfiler.collectGarbage")
+    await session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    metrics = (await session.send("Performance.getMetrics"))["metrics"]
+    found = {one["name"]: one["value"] for one in metrics}
+    await session.detach()
+    elements = await page.evaluate("document.querySelectorAll('*').length")
+    return {"cpu": found["TaskDuration"], "heap": found["JSHeapUsedSize"], "elements": elements}
+
+
+async def burst(harken: HarkenProcess, name: str) -> None:
+    """10,000 events a minute, for SECONDS; later if this machine is busy."""
+    total = round(PER_SECOND * SECONDS)
+    began = time.monotonic()
+    async with aiohttp.ClientSession(harken.url) as client:
+
+        async def send(number: int) -> None:
+            event = {"id": f"{name}-{number}", "service": "checkout" if number % 3 else "search"}
+            async with client.post("/webhooks/generic/deploys", json=event) as answer:
+                assert answer.status < 300, await answer.text()
+
+        for start in range(0, total, AT_ONCE):
+            await asyncio.gather(*(send(number) for number in range(start, min(total, start + AT_ONCE))))
+            await asyncio.sleep(max(0.0, start / PER_SECOND - (time.monotonic() - began)))
+
+
+async def test_of_10_000_events_a_minute_none_is_missing_and_memory_stays(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/events")
+    await expect(page.get_by_text("No events yet.")).to_be_visible()
+    await burst(harken, "live")
+    stored = await stored_ids(harken)
+    await expect(page.get_by_text(f"{min(KEPT, len(stored)):,} events")).to_be_visible()
+    assert await page.evaluate(SHOWN_IDS) == stored[-KEPT:]
+    before = await cost(page)
+    await page.get_by_role("button", name="Pause").click()
+    await burst(harken, "paused")
+    stored = await stored_ids(harken)
+    await expect(page.get_by_text(f"+{round(PER_SECOND * SECONDS):,} waiting")).to_be_visible()
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text(f"{min(KEPT, len(stored)):,} events")).to_be_visible()
+    await expect(page.locator(".virtual-row").first).to_contain_text(f"#{stored[-1]}")
+    assert await page.evaluate(SHOWN_IDS) == stored[-KEPT:]
+    after = await cost(page)
+
+    assert max(before["elements"], after["elements"]) < MOST_ELEMENTS
+    assert after["heap"] < MOST_HEAP
+    # twice as many rows before the page is full, and no more from then on
+    assert after["heap"] < before["heap"] * (1.3 if SOAK else 2.5) + 4_000_000
+
+
+async def test_the_ninth_tab_opens_no_stream_and_works_less_than_a_second(
+    window: BrowserContext, harken: HarkenProcess
+) -> None:
+    for number in range(50):
+        await harken.send("deploys", id=f"d-{number}", service="checkout")
+    asked: list[str] = []
+    window.on("request", lambda request: asked.append(request.url))
+    for number in range(8):
+        tab = await window.new_page()
+        await tab.goto("/events" if number % 2 else "/")
+        await expect(tab.get_by_text("live", exact=True).first).to_be_visible()
+    asked.clear()
+    ninth = await window.new_page()
+    await ninth.goto("/")
+    await expect(ninth.get_by_text("Everything is all right")).to_be_visible()
+    await expect(ninth.get_by_text("done in").first).to_be_visible()
+    await expect(ninth.get_by_text("live", exact=True).first).to_be_visible()
+    used = await cost(ninth)
+
+    assert [url for url in asked if url.endswith("/api/live")] == [], "the first tab reads it for all"
+    assert len([url for url in asked if "/api/" in url]) < 120, "nine tabs together, while one opens"
+    assert used["cpu"] < 1.0
+    await harken.send("deploys", id="d-last", service="checkout", title="told to all")
+    await expect(ninth.get_by_text("told to all")).to_be_visible()
+
+
+async def test_of_a_run_with_10_MB_only_what_is_asked_for_is_loaded(page: Page, harken: HarkenProcess) -> None:
+    harken.write({"workflows/bulky.yaml": BULKY})
+    await harken.call("POST", "/api/reload", {})
+    await harken.send("bulky", id="b-1", blob="0123456789" * 1_000_000)
+    run = await newest_run(harken, "bulky", "done")
+    sizes: list[int] = []
+
+    async def weigh(response: Any) -> None:
+        if f"/api/runs/{run}" in response.url:
+            sizes.append(len(await response.body()))
+
+    waiting: list[asyncio.Task[None]] = []
+    page.on("response", lambda response: waiting.append(asyncio.create_task(weigh(response))))
+    await page.goto(f"/runs/{run}?step=copy")
+    load = page.get_by_role("button", name="Load").first
+    await expect(load).to_be_visible()
+    await asyncio.gather(*waiting)
+    assert max(sizes) < 20_000, "what is large is not in the first answer"
+    assert (await cost(page))["cpu"] < 1.0
+
+    await load.click()
+    await expect(page.locator(".json-value").first).to_contain_text("0123456789")
+    assert (await cost(page))["elements"] < MOST_ELEMENTS, "and is cut where it is shown"
+
+
+async def test_100_000_rows_scroll_without_a_blank_and_few_of_them_exist(shared_page: Page) -> None:
+    await shared_page.goto("/settings?tab=you")
+    await expect(shared_page.locator("#you")).to_be_visible()
+    before = await cost(shared_page)
+    found = await shared_page.evaluate(LONG_LIST)
+    used = (await cost(shared_page))["cpu"] - before["cpu"]
+
+    assert found["rows"] == 100_000
+    assert found["blank"] == 0
+    assert found["most"] < 60
+    assert used / found["frames"] < 0.05, "a frame takes at most 50 ms of CPU"
+
+
+async def test_reload_back_and_forward_keep_filter_selection_and_place(page: Page, harken: HarkenProcess) -> None:
+    for number in range(90):
+        await harken.send("deploys", id=f"d-{number}", service="checkout", size=number)
+    await page.goto("/events?where=data.size+<+80")
+    rows = page.locator(".virtual-row")
+    await expect(page.get_by_text("80 events")).to_be_visible()
+    await page.locator(".virtual").evaluate("list => { list.scrollTop = 1500 }")
+    await expect(rows.get_by_text("#50", exact=True)).to_be_visible()
+    await rows.filter(has_text="#50").click()
+    await expect(page.get_by_role("region", name="The chosen event")).to_be_visible()
+
+    async def is_as_it_was() -> None:
+        await expect(page.get_by_label("Filter, in CEL")).to_have_value("data.size < 80")
+        await expect(page.locator(".virtual-row[aria-selected=true]")).to_contain_text("#50")
+        assert await page.locator(".virtual").evaluate("list => list.scrollTop") == 1500
+
+    await page.wait_for_function("JSON.stringify(history.state).includes('1500')")
+    await page.reload()
+    await expect(page.get_by_text("80 events")).to_be_visible()
+    await is_as_it_was()
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    await page.go_back()
+    await is_as_it_was()
+    await page.go_forward()
+    await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+
+
+async def test_a_row_of_a_list_is_at_most_400_bytes_on_the_wire(harken: HarkenProcess) -> None:
+    for number in range(60):
+        service = "checkout" if number % 2 else "search"
+        await harken.send("deploys", id=f"d-{number}", service=service, title=f"{service} was deployed once more")
+    await newest_run(harken, "deploys", "done")
+    async with aiohttp.ClientSession(harken.url, auto_decompress=False) as client:
+        for path in ("/api/events?limit=50", "/api/runs?limit=30"):
+            async with client.get(path, headers={"Accept-Encoding": "gzip"}) as answer:
+                sent = await answer.read()
+                assert answer.headers["Content-Encoding"] == "gzip"
+            rows = msgspec.json.decode(gzip.decompress(sent))["items"]
+            assert rows == (await harken.call("GET", path))["items"], "the same as who reads it uncompressed"
+            assert len(sent) / len(rows) <= 400
