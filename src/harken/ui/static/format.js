@@ -9,10 +9,11 @@ export function number(value) {
   return Math.abs(value) >= 1e6 ? short.format(value) : whole.format(value);
 }
 
+/** "run" for one, else "runs". */
+export const plural = (value, one, many = `${one}s`) => (value === 1 ? one : many);
+
 /** "1 run", "2 runs". */
-export function count(value, one, many = `${one}s`) {
-  return `${number(value)} ${value === 1 ? one : many}`;
-}
+export const count = (value, one, many) => `${number(value)} ${plural(value, one, many)}`;
 
 /** "3.4 kB". */
 export function bytes(value) {

@@ -10,7 +10,7 @@ import { Empty, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock } from "../components/time_text.js";
-import { count, line, number, words } from "../format.js";
+import { count, line, number, plural, words } from "../format.js";
 import { useInterval, useResource } from "../resource.js";
 import { may } from "../session.js";
 import { onStream } from "../stream.js";
@@ -126,10 +126,17 @@ function troubles(status) {
 }
 
 function Attention({ status, reload }) {
-  const rows = [...troubles(status), ...status.attention];
+  const urgent = [...troubles(status), ...status.attention.filter((row) => row.needs_person)];
+  const others = status.attention.filter((row) => !row.needs_person);
+  return html`
+    <${Troubles} id="attention" title="Needs you" rows=${urgent} reload=${reload} />
+    <${Troubles} id="mending" title="Not quite right" rows=${others} reload=${reload} />`;
+}
+
+function Troubles({ id, title, rows, reload }) {
   if (!rows.length) return null;
-  return html`<section class="card" aria-labelledby="attention">
-    <h2 id="attention">Needs attention</h2>
+  return html`<section class="card" aria-labelledby=${id}>
+    <h2 id=${id}>${title}</h2>
     <ul class="attention">${rows.map((row) => html`<${Trouble} key=${row.name} row=${row} reload=${reload} />`)}</ul>
   </section>`;
 }
@@ -167,7 +174,7 @@ function Tiles({ status }) {
   return html`<dl class="tiles">
     <${Tile} words="Events stored" value=${number(counts.events)} note=${counts.refused_events ? `${number(counts.refused_events)} refused` : ""} />
     <${Tile} words="Runs now" value=${number(counts.runs_running ?? 0)} unit="running" note=${`${number(waiting)} in the queue`} />
-    <${Tile} words="Held" value=${number(counts.runs_held ?? 0)} unit="runs" note=${counts.runs_waiting ? `${number(counts.runs_waiting)} wait for something` : ""} />
+    <${Tile} words="Held" value=${number(counts.runs_held ?? 0)} unit=${plural(counts.runs_held ?? 0, "run")} note=${counts.runs_waiting ? `${number(counts.runs_waiting)} wait for something` : ""} />
     <${Tile} words="Dead letters" value=${number((counts.runs_dead ?? 0) + (counts.refused_events ?? 0))} note=${`${number(counts.runs_done ?? 0)} runs done`} />
     <${Tile} words="Lag of reads" value=${span(controller.schedule_lag_seconds ?? 0)} note=${behind ? `${number(behind)} messages behind` : "no stream is behind"} />
   </dl>`;

@@ -13,7 +13,7 @@ import { Empty, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock, Due } from "../components/time_text.js";
-import { count, line, number, words } from "../format.js";
+import { count, line, number, plural, words } from "../format.js";
 import { useDraft, useInterval, useResource } from "../resource.js";
 import { query, setQuery } from "../router.js";
 import { may } from "../session.js";
@@ -54,10 +54,10 @@ function Whole({ trigger, reload }) {
 function Facts({ trigger }) {
   const recent = Object.entries(trigger.recent ?? {}).map(([outcome, times]) => `${number(times)} ${words(outcome)}`).join(", ");
   return html`<dl class="tiles">
-    <${Fact} words="Fired" value=${number(trigger.fired)} unit="times" note=${trigger.last_fired_at ? html`last <${Ago} at=${trigger.last_fired_at} />` : "never yet"} />
+    <${Fact} words="Fired" value=${number(trigger.fired)} unit=${plural(trigger.fired, "time")} note=${trigger.last_fired_at ? html`last <${Ago} at=${trigger.last_fired_at} />` : "never yet"} />
     <${Fact} words="Lately" value=${recent || "nothing"} small=${true} note="of the newest events" />
-    <${Fact} words="Held" value=${number(trigger.held)} unit="runs" note=${Object.keys(trigger.held_by ?? {}).map(words).join(", ")} />
-    <${Fact} words="Dead" value=${number(trigger.dead)} unit="runs" note=${trigger.last_error ? line(trigger.last_error, 80) : ""} />
+    <${Fact} words="Held" value=${number(trigger.held)} unit=${plural(trigger.held, "run")} note=${Object.keys(trigger.held_by ?? {}).map(words).join(", ")} />
+    <${Fact} words="Dead" value=${number(trigger.dead)} unit=${plural(trigger.dead, "run")} note=${trigger.last_error ? line(trigger.last_error, 80) : ""} />
     <${Fact} words=${trigger.next_read_at ? "Next read" : "Last heard"} value=${trigger.next_read_at ? html`<${Due} at=${trigger.next_read_at} />` : html`<${Ago} at=${trigger.last_read_at} />`} small=${true}
       note=${trigger.late_seconds > 1 ? `${span(trigger.late_seconds)} late` : trigger.schedule} />
   </dl>`;
