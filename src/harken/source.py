@@ -400,7 +400,8 @@ class Plugin:
     `query` is the model of a feed's query, `account` that of an integration's settings and credentials.
     `source(query, account, host)`, `stream` and `webhook` return values with one method: something to poll, to follow,
     and to receive webhooks with; `stream_query` and `webhook_query` are the models of what their triggers say.
-    `webhook_sample(query, now)` is a webhook that `webhook` accepts, to try it with.
+    `webhook_sample(query, now)` is a webhook that `webhook` accepts, to try it with; `webhook_again(query, key, data,
+    now)` is that of an event which came before, proven anew.
     `whoami(account, host)` proves the credential; `check(query, account, host)` finds out whether the names in a query
     exist. `environment` maps environment variables to fields of the account; `consent` obtains fields in a browser.
     `uses` names the service whose accounts this kind signs in with (gmail uses google).
@@ -423,6 +424,7 @@ class Plugin:
     webhook_query: type[BaseModel] | None = None
     webhook: Callable[[Any, Any, Host], PushSource] | None = None
     webhook_sample: Callable[[Any, datetime], Sample] | None = None
+    webhook_again: Callable[[Any, str, Any, datetime], Sample] | None = None
     actions: Mapping[str, Act] = field(default_factory=dict)
     destination_query: type[BaseModel] | None = None
     destination: Callable[[Any, Any, Host], Destination] | None = None

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 import structlog
 
@@ -49,6 +50,32 @@ async def test_the_command_is_signed_at_each_call_and_shows_no_secret(signed: Of
         commands.append(event.key)
         assert "correct-horse" not in str(words)
     assert commands[0] != commands[1]
+
+
+async def test_an_event_is_sent_again_with_a_new_signature(signed: Office) -> None:
+    await signed.shows(Event(subject="d-7", type="webhook.received", key="d-7", data={"id": "d-7"}), feed=PUSHED.name)
+    [event] = (await signed.ask("events.list", feed=PUSHED.name))["items"]
+    words = shlex.split((await signed.ask("webhooks.curl", id=PUSHED.name, event=event["id"]))["command"])
+    headers = dict(word.lower().split(": ", 1) for before, word in pairwise(words) if before == "-H")
+    body = words[words.index("--data-binary") + 1].encode()
+    [sent] = await Incoming(QUERY).receive(Request(headers=headers, body=body, received_at=signed.clock.now()))
+    assert (sent.key, sent.data) == ("d-7", {"id": "d-7"})
+    assert "correct-horse" not in str(words)
+    with pytest.raises(NotFound, match="did not come by"):
+        await signed.ask("webhooks.curl", id=PUSHED.name, event=event["id"] + 1)
+
+
+async def test_an_event_of_another_service_is_left_to_its_sender(signed: Office) -> None:
+    await signed.shows(Event(subject="d-7", type="webhook.received", data={}), feed=PUSHED.name)
+    [event] = (await signed.ask("events.list", feed=PUSHED.name))["items"]
+    feeds = tuple(replace_kind(feed) for feed in signed.loaded.feeds)
+    signed.operator.loaded = replace(signed.loaded, feeds=feeds)
+    with pytest.raises(Refused, match="only the sender"):
+        await signed.ask("webhooks.curl", id=PUSHED.name, event=event["id"])
+
+
+def replace_kind(feed: Feed) -> Feed:
+    return msgspec.structs.replace(feed, kind="github") if feed.name == PUSHED.name else feed
 
 
 async def test_a_webhook_that_is_not_there_is_not_found(signed: Office) -> None:

@@ -103,6 +103,7 @@ NARROWED: Mapping[str, Schema] = {
     "events.list.after": _COUNT,
     "events.list.before": _COUNT,
     "runs.show.cut": _COUNT,
+    "webhooks.curl.event": _COUNT,
     "events.list.include": {"type": "array", "items": {"enum": ["data"]}},
     "events.forget.subject": {"type": "string", "pattern": r"^\s*[^\s\u0000][^\u0000]+[^\s\u0000]\s*$"},
     "events.replay_range.trigger": {"type": "string", "pattern": r"^[^\u0000]*[^\s,\u0000][^\u0000]*$"},

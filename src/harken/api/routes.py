@@ -204,7 +204,7 @@ _TABLE = (
     _post("trackers.fix", "/api/trackers/{name}/fix", name="text"),
     _post("tickets.adopt", "/api/trackers/{name}/adopt", name="text"),
     _list("webhooks.list", "/api/webhooks"),
-    _post("webhooks.curl", "/api/webhooks/curl", id="text"),
+    _post("webhooks.curl", "/api/webhooks/curl", id="text", event="count"),
     _list("workflows.list", "/api/workflows"),
     _get("workflows.check", "/api/workflows/check", name="text"),
     _versioned("workflows.source", "GET", _WORKFLOW_SOURCE, name="text"),

@@ -22,7 +22,8 @@ COLUMNS: tuple[Column, ...] = (
 
 @command(None, "webhooks")
 @click.option("--curl", "id", metavar="ID", help="Print a command that sends a webhook there, signed now.")
-def webhooks_command(session: Session, id: str | None) -> None:
+@click.option("--event", type=int, default=0, metavar="N", help="With --curl: send what this event had, not a sample.")
+def webhooks_command(session: Session, id: str | None, event: int) -> None:
     """List the addresses of webhooks, and try them: who listens, what came last, what was refused."""
     if id is None:
         answer = session.call("webhooks.list")
@@ -30,7 +31,7 @@ def webhooks_command(session: Session, id: str | None) -> None:
         if answer["items"] and not session.as_json:
             say("To try one: harken webhooks --curl ID")
         return
-    answer = session.call("webhooks.curl", id=id)
+    answer = session.call("webhooks.curl", id=id, **({"event": event} if event else {}))
     if session.as_json:
         print_json(answer)
     else:

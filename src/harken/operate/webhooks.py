@@ -29,10 +29,12 @@ async def list_webhooks(context: Context, *, cursor: str = "", limit: int = 0) -
     return page_by([await _row(context, feed) for feed in feeds.values()], cursor, limit, key="address")
 
 
-async def curl(context: Context, *, id: str) -> Plain:
-    """A command that sends a webhook which is accepted, signed now; `id` is `<provider>/<id>`, or the id alone."""
+async def curl(context: Context, *, id: str, event: int = 0) -> Plain:
+    """A command that sends a webhook which is accepted, signed now; `id` is `<provider>/<id>`, or the id alone.
+
+    It sends a sample, or what this event of the webhook had."""
     feed = _find(context, id)
-    sample = _sample(context, feed)
+    sample = await _again(context, feed, event) if event else _sample(context, feed)
     return {"path": feed.path, "command": _command(_address(context, feed), sample)}
 
 
@@ -42,7 +44,7 @@ def _feeds(context: Context) -> Mapping[str, Feed]:
 
 def _find(context: Context, id: str) -> Feed:
     feeds = _feeds(context)
-    named = [path for path in feeds if id in (path, path.partition("/")[2])]
+    named = [path for path, feed in feeds.items() if id in (path, path.partition("/")[2], feed.name)]
     if not named:
         raise NotFound(f"there is no webhook {id}", fix=suggest_fix(id, feeds))
     if len(named) > 1:
@@ -87,6 +89,18 @@ def _sample(context: Context, feed: Feed) -> Sample:
     if feed.way != "push" or plugin is None or plugin.webhook_sample is None or query is None:
         raise Refused(f"{feed.path} has no sample to send", fix="Let its sender send one; most have a button for that")
     return plugin.webhook_sample(query, context.clock.now())
+
+
+async def _again(context: Context, feed: Feed, event: int) -> Sample:
+    plugin = registry().get(feed.kind)
+    query = context.loaded.queries.get(feed.name) if context.loaded else None
+    recorded = await context.store.event(event)
+    if recorded is None or recorded.feed != feed.name:
+        raise NotFound(f"event {event} did not come by {feed.path}", fix=f"See: harken events list --feed {feed.name}")
+    if plugin is None or plugin.webhook_again is None or query is None:
+        message = f"only the sender of {feed.path} itself can send event {event} again"
+        raise Refused(message, fix=f"Replay it: harken events replay {event}")
+    return plugin.webhook_again(query, recorded.key, recorded.data, context.clock.now())
 
 
 def _command(address: str, sample: Sample) -> str:

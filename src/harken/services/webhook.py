@@ -19,7 +19,7 @@ from uuid import uuid4
 import msgspec
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, model_validator
 
-from harken.errors import Malformed, NeedsAttention, Unauthorized
+from harken.errors import Malformed, NeedsAttention, Refused, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
 from harken.kit import AccountModel
@@ -248,6 +248,15 @@ def sample(query: IncomingQuery, now: datetime) -> Sample:
     return Sample(headers={"Content-Type": kind, **named, **_sign(query, body, now)}, body=body)
 
 
+def again(query: IncomingQuery, key: str, data: Any, now: datetime) -> Sample:
+    """The request of an event that came before, signed now. It has the same id, so that it is known again."""
+    if query.format == "cloudevents":
+        raise Refused("CloudEvents are not sent again from here", fix="Try a sample: harken webhooks --curl ID")
+    body = msgspec.json.encode(data)
+    named = {} if query.id_field else {query.id_header: key}
+    return Sample(headers={"Content-Type": "application/json", **named, **_sign(query, body, now)}, body=body)
+
+
 def _nested(path: str, value: str) -> dict[str, Any]:
     found: Any = value
     for name in reversed(path.split(".")):
@@ -446,6 +455,7 @@ plugin = Plugin(
     webhook_query=IncomingQuery,
     webhook=_webhook,
     webhook_sample=sample,
+    webhook_again=again,
     destination=_destination,
     identity="change",
     first="deliver",

@@ -1,6 +1,8 @@
 // Copy to the clipboard and say so; and the menu that offers a thing in several forms.
 import { html } from "../vendor/preact.js";
-import { toast } from "./toast.js";
+import { post } from "../api.js";
+import { may } from "../session.js";
+import { toast, toastError } from "./toast.js";
 
 export async function copy(text, what = "It") {
   try {
@@ -11,15 +13,19 @@ export async function copy(text, what = "It") {
   }
 }
 
-/** `forms`: {JSON: () => text, cURL: () => text or a promise, …}. */
+/** `forms`: {JSON: () => text, cURL: () => text or a promise, …}; those that are null are left out. */
 export function CopyMenu({ forms, label = "Copy as" }) {
   const choose = async (event, name) => {
     event.currentTarget.closest("details").open = false;
-    await copy(await forms[name](), name);
+    try {
+      await copy(await forms[name](), name);
+    } catch (error) {
+      toastError(error);
+    }
   };
   return html`<details class="menu" onFocusOut=${closeWhenLeft}>
     <summary>${label}</summary>
-    <ul>${Object.keys(forms).map(
+    <ul>${Object.keys(forms).filter((name) => forms[name]).map(
       (name) => html`<li key=${name}><button onClick=${(event) => choose(event, name)}>${name}</button></li>`,
     )}</ul>
   </details>`;
@@ -34,6 +40,17 @@ export function asCurl(path, body) {
   const parts = ["curl -sf", '-H "Authorization: Bearer $HARKEN_TOKEN"'];
   if (body !== undefined) parts.push("-X POST -H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(body))}`);
   return `${parts.join(" ")} ${quote(location.origin + path)}`;
+}
+
+/** A webhook that is accepted, signed at this moment by the server; its secret stays there. Of a sample, or of an event. */
+export function signedCurl(feed, event) {
+  if (!may("webhooks.curl") || !feed?.startsWith("webhook/")) return null;
+  return async () => (await post("/api/webhooks/curl", { id: feed, ...(event ? { event } : {}) })).command;
+}
+
+/** A command of ours: command("runs", "show", id). Words that a shell would take apart are quoted. */
+export function command(...words) {
+  return ["harken", ...words].map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : quote(word))).join(" ");
 }
 
 /** A text as one word of a shell. */

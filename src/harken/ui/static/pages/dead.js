@@ -3,6 +3,7 @@ import { html } from "../vendor/preact.js";
 import { at, getAll, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { BulkPlan, PlanButton } from "../components/bulk_plan.js";
+import { asCurl, command, CopyMenu } from "../components/copy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Failed, FilteredOut, Loading } from "../components/states.js";
@@ -79,10 +80,22 @@ function Letter({ row, reload }) {
         ${isRun && html`<${Action} operation="dead.retry" then=${reload} act=${retry({ latest: true }, "The run is tried again")}>Retry with the current workflow<//>`}
         <${Action} operation="dead.drop" tone="danger" then=${reload} ask=${{ title: "Drop this letter?", text: "It cannot be brought back.", yes: "Drop it" }}
           act=${async () => (await post(at`/api/dead/${row.id}/drop`), "It is dropped")}>Drop<//>
+        <${CopyMenu} forms=${formsOf(row)} />
       </div></div>
     <p class="run-error">${line(row.reason, 4000)}</p>
     <p class="dim">${isRun ? html`See <${Link} to="/runs/${row.id}">what the run did<//>` : "The store refused this event"} · <${Ago} at=${row.at} /> · <code>${line(row.id, 60)}</code></p>
   </section>`;
+}
+
+function formsOf(row) {
+  const isRun = row.what === "run";
+  return {
+    JSON: () => JSON.stringify(row, null, 2),
+    CEL: () => `id == ${JSON.stringify(row.id)}`,
+    cURL: isRun ? () => asCurl(at`/api/dead/${row.id}/retry`, {}) : null,
+    Command: () => (isRun ? command("dead", "retry", row.id) : command("dead", "list")),
+    Link: () => location.href,
+  };
 }
 
 const REASONS = {

@@ -3,9 +3,9 @@ import { html, useState } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { clauseFor } from "../components/clause.js";
-import { asCurl, copy, CopyMenu } from "../components/copy.js";
+import { asCurl, command, copy, CopyMenu, signedCurl } from "../components/copy.js";
 import { JsonDiff } from "../components/json_diff.js";
-import { JsonView } from "../components/json_view.js";
+import { JsonView, pathText } from "../components/json_view.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Shown } from "../components/states.js";
@@ -51,9 +51,13 @@ function Whole({ event, reload, require, alone }) {
 function Buttons({ event, reload, alone }) {
   const forms = {
     JSON: () => JSON.stringify(event, null, 2),
+    CEL: () => `feed == ${JSON.stringify(event.feed)} && key == ${JSON.stringify(event.key)}`,
     cURL: () => asCurl(`/api/events/${event.id}`),
-    command: () => `harken events show ${event.id}`,
-    link: () => `${location.origin}/events/${event.id}`,
+    // only a generic webhook has a form that we can make again
+    "cURL, signed": event.feed_id.startsWith("webhook/generic/") ? signedCurl(event.feed_id, event.id) : null,
+    Command: () => command("events", "show", String(event.id)),
+    ...Object.fromEntries(event.verdicts.map(({ trigger }) => [event.verdicts.length > 1 ? `Test of ${trigger}` : "Test", () => command("test", "add", String(event.id), "--trigger", trigger)])),
+    Link: () => `${location.origin}/events/${event.id}`,
   };
   const replay = (trigger) => async () => {
     const { runs } = await post(at`/api/events/${event.id}/replay`, trigger ? { trigger } : {});
@@ -100,6 +104,7 @@ function Clause({ path, value, event, applied }) {
   const filter = clauseFor(path, value);
   return html`<p class="clause" role="status">${applied ? "The list now requires " : ""}<code>${line(filter, 300)}</code>
     <button onClick=${() => copy(clauseFor(path, value, "event"), "The condition")} title="As a trigger's condition has it">Copy as condition</button>
+    <${CopyMenu} label="Copy the value as" forms=${{ JSON: () => JSON.stringify(value, null, 2), Path: () => pathText(path), CEL: () => filter, Template: () => `{{${pathText(path, ".trigger.event")}}}` }} />
     ${!applied && html`<a href=${href("/events", { where: filter, selected: event.id })}>Show such events</a>`}</p>`;
 }
 

@@ -2,7 +2,7 @@
 import { html, useEffect } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
-import { asCurl, CopyMenu } from "../components/copy.js";
+import { asCurl, command, CopyMenu } from "../components/copy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Loading, Shown } from "../components/states.js";
@@ -53,9 +53,13 @@ function Whole({ run, reload }) {
 function Head({ run, reload }) {
   const forms = {
     JSON: async () => JSON.stringify(await get(at`/api/runs/${run.id}`), null, 2),
+    CEL: () => `id == ${JSON.stringify(run.id)}`,
     cURL: () => asCurl(`/api/runs/${run.id}`),
-    command: () => `harken runs show ${run.id}`,
-    link: () => location.href,
+    Command: () => command("runs", "show", run.id),
+    "Command to rerun": () => command("runs", "rerun", run.id),
+    Test: run.trigger && run.event_ids.length === 1 ? () => command("test", "add", String(run.event_ids[0]), "--trigger", run.trigger) : null,
+    YAML: async () => (await get(at`/api/workflows/${run.workflow}`)).yaml,
+    Link: () => location.href,
   };
   return html`<div class="run-head">
     <p class="crumbs"><a href="/runs">Runs</a> / <code>${run.id.slice(0, 12)}</code></p>

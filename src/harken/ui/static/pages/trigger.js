@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
-import { CopyMenu } from "../components/copy.js";
+import { asCurl, command, CopyMenu, signedCurl } from "../components/copy.js";
 import { Coverage } from "../components/coverage.js";
 import { JsonView } from "../components/json_view.js";
 import { Editor } from "../components/lazy.js";
@@ -36,9 +36,12 @@ function Whole({ trigger, reload }) {
   const View = VIEWS[tab];
   const forms = {
     YAML: async () => (await get(at`/api/triggers/${trigger.name}/export`)).yaml,
-    Command: () => `harken triggers show ${trigger.name}`,
     JSON: () => JSON.stringify(trigger, null, 2),
-    ...(trigger.type === "webhook" ? { "cURL, signed": async () => (await post("/api/webhooks/curl", { id: trigger.feed_id.split("/").at(-1) })).command } : {}),
+    CEL: trigger.condition ? () => trigger.condition : null,
+    cURL: () => asCurl(at`/api/triggers/${trigger.name}`),
+    "cURL, signed": signedCurl(trigger.feed_id),
+    Command: () => command("triggers", "show", trigger.name),
+    Link: () => `${location.origin}${at`/triggers/${trigger.name}`}`,
   };
   return html`<div class="page-head"><h1>${line(trigger.name)}</h1><${Pill} status=${trigger.status} />
       <span class="dim">${words(trigger.type)}, starts <${Link} to="/workflows/${trigger.workflow}">${trigger.workflow}<//></span>

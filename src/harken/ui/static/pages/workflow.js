@@ -1,7 +1,7 @@
 // One workflow: its steps as a graph with the state of a run on it, and its text.
 import { html, useEffect } from "../vendor/preact.js";
 import { at, get } from "../api.js";
-import { CopyMenu } from "../components/copy.js";
+import { asCurl, command, CopyMenu } from "../components/copy.js";
 import { Editor } from "../components/lazy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
@@ -34,10 +34,18 @@ function Refused({ name, error, reload }) {
 
 function Whole({ workflow, reload }) {
   const tab = useTab("tab", TABS);
+  const forms = {
+    YAML: () => workflow.yaml,
+    JSON: () => JSON.stringify(workflow.definition, null, 2),
+    CEL: () => `workflow == ${JSON.stringify(workflow.name)}`,
+    cURL: () => asCurl(at`/api/workflows/${workflow.name}/run`, {}),
+    Command: () => command("workflows", "run", workflow.name, "--wait"),
+    Link: () => `${location.origin}${at`/workflows/${workflow.name}`}`,
+  };
   return html`<div class="page-head">
       <h1>${workflow.name}</h1>
       <span class="dim">${workflow.source || "a row in the store"}, revision ${workflow.rev.slice(0, 8)}</span>
-      <div class="tools">${mayEdit(workflow.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "yaml", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${{ YAML: () => workflow.yaml, Command: () => `harken workflows run ${workflow.name} --wait` }} /></div>
+      <div class="tools">${mayEdit(workflow.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "yaml", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /></div>
     </div>
     <div class="stack">
       <p>Started by ${workflow.triggers.length ? workflow.triggers.map((name, each) => html`${each > 0 && ", "}<${Link} to="/triggers/${name}">${name}<//>`) : "nothing but a person"}.</p>
