@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from harken.backends.verdicts import decode_verdicts
+from harken.backends.verdicts import outcome_among
 from harken.store import History
 
 __all__ = [
@@ -68,7 +68,7 @@ def outcome_in(stored: bytes, trigger: str, beginning: bytes) -> str:
     """The outcome of the trigger in the stored verdicts of one event."""
     if stored.startswith(beginning):
         return stored[len(beginning) : stored.index(b'"', len(beginning))].decode()
-    return outcome_of(_decode(stored) if stored.startswith(b"[") else decode_verdicts(stored), trigger)
+    return outcome_of(_decode(stored), trigger) if stored.startswith(b"[") else outcome_among(stored, trigger)
 
 
 def outcome_of(verdicts: Iterable[Decided], trigger: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from harken.event import Outcome, Verdict
 
-__all__ = ["MANY", "decode_verdicts", "encode_verdicts"]
+__all__ = ["MANY", "decode_verdicts", "encode_verdicts", "outcome_among"]
 
 MANY = 8
 """So many verdicts are compressed; fewer would gain nothing."""
@@ -26,6 +26,9 @@ _LEVEL = 1
 _Columns = tuple[list[str], list[Outcome], list[str], list[int], list[str], list[str]]
 """Triggers, outcomes, beginnings of reasons, numbers of their ends, run ids; and the ends."""
 
+_Outcomes = tuple[list[str], list[str], msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw]
+"""Of these columns only triggers and outcomes."""
+
 _VALUES = " ("
 """What stands before the values of the event in a reason. These are the same for all triggers that read the same."""
 
@@ -33,6 +36,7 @@ _VALUES = " ("
 _encode = msgspec.json.Encoder().encode
 _decode_list = msgspec.json.Decoder(tuple[Verdict, ...]).decode
 _decode_columns = msgspec.json.Decoder(_Columns).decode
+_decode_outcomes = msgspec.json.Decoder(_Outcomes).decode
 
 
 def encode_verdicts(verdicts: Sequence[Verdict]) -> bytes:
@@ -51,6 +55,12 @@ def decode_verdicts(stored: bytes) -> tuple[Verdict, ...]:
             triggers, outcomes, beginnings, numbers, run_ids, strict=True
         )
     )
+
+
+def outcome_among(stored: bytes, trigger: str) -> str:
+    """The outcome of one trigger among many verdicts as they are stored, without making these; empty for none."""
+    triggers, outcomes, *_ = _decode_outcomes(zlib.decompress(stored[1:]))
+    return outcomes[triggers.index(trigger)] if trigger in triggers else ""
 
 
 def _columns(verdicts: Sequence[Verdict]) -> _Columns:
