@@ -21,6 +21,8 @@ ROUNDS ?= 1
 # measurements of `make bench`, all by default; with QUICK=1 only a look
 ONLY ?=
 QUICK ?=
+# beside other tools, which are installed into a cache for it
+PEERS ?=
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,7 +49,7 @@ soak: setup servers ## The crash and property tests at length, about an hour; RO
 	@HARKEN_SOAK=$(ROUNDS) $(PYTEST) --timeout 14400 $$($(BIN)/python -m tests.soak)
 
 bench: setup servers ## Measure throughput, lag, memory, start and growth; ONLY=growth,webhook for some of it
-	@$(BIN)/python -m bench$(if $(ONLY), --only $(ONLY))$(if $(QUICK), --quick)
+	@$(BIN)/python -m bench$(if $(ONLY), --only $(ONLY))$(if $(QUICK), --quick)$(if $(PEERS), --peers)
 
 docs: setup ## Build the documentation as a site into site/, and check it: links, examples, transcripts
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

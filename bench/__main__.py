@@ -32,14 +32,16 @@ NAMES = (
     "backtest",
     "rows",
 )
+PEERS = "peers"
+"""Not among all of them, as it installs other tools."""
 RESULTS = Path("bench-results.json")
 
 
 def main(args: Sequence[str]) -> int:
     """Measure what was asked for. The exit code says whether everything ran, not whether the figures are good."""
     asked = _parser().parse_args(args)
-    names = asked.only.split(",") if asked.only else list(NAMES)
-    unknown = sorted(set(names) - set(NAMES))
+    names = asked.only.split(",") if asked.only else [PEERS] if asked.peers else list(NAMES)
+    unknown = sorted(set(names) - {*NAMES, PEERS})
     if unknown:
         print(f"there is no measurement {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
@@ -71,6 +73,7 @@ def _measure(name: str, sizes: Sizes) -> list[Figure]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Harken beside its limits.")
     parser.add_argument("--only", metavar="NAMES", help=f"some of {','.join(NAMES)}")
+    parser.add_argument("--peers", action="store_true", help="beside Node-RED, n8n, huey and DBOS, which are installed")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and seconds: a look, not a measurement")
     parser.add_argument("--tiny", action="store_true", help="only to see that everything runs")
     return parser

@@ -14,10 +14,13 @@ HEADINGS = ("measure", "value", "limit", "ratio", "goal", "ok")
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure. `limit` is what the same machine does without Harken, in the same unit; `limit_is` names it."""
+    """One figure. `limit` is what the same machine does without Harken, in the same unit; `limit_is` names it.
+
+    Without a value it could not be measured, and `limit_is` says why.
+    """
 
     measure: str
-    value: float
+    value: float | None
     unit: str
     limit: float | None = None
     limit_is: str = ""
@@ -65,7 +68,8 @@ def _row(figure: Figure) -> tuple[str, ...]:
         limit = f"{limit} ({figure.limit_is})" if limit else figure.limit_is
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
     ok = {True: "yes", False: "NO", None: ""}[figure.ok]
-    return figure.measure, f"{_number(figure.value)} {figure.unit}", limit, ratio, figure.goal, ok
+    value = "-" if figure.value is None else f"{_number(figure.value)} {figure.unit}"
+    return figure.measure, value, limit, ratio, figure.goal, ok
 
 
 def _number(value: float) -> str:

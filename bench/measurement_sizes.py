@@ -12,6 +12,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     rounds: int
     webhook_events: int
+    peer_events: int
     connections: int = 16
     poll_feeds: int = 8
     poll_pages: int
@@ -48,6 +49,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 FULL = Sizes(
     rounds=3,
     webhook_events=12_000,
+    peer_events=6_000,
     poll_pages=25,
     stream_messages=18_000,
     tick_feeds=500,
@@ -71,6 +73,7 @@ FULL = Sizes(
 QUICK = msgspec.structs.replace(
     FULL,
     webhook_events=6_000,
+    peer_events=2_000,
     poll_pages=12,
     stream_messages=9_000,
     tick_feeds=250,
@@ -92,6 +95,7 @@ TINY = msgspec.structs.replace(
     FULL,
     rounds=1,
     webhook_events=64,
+    peer_events=64,
     connections=2,
     poll_feeds=2,
     poll_pages=2,

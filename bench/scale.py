@@ -45,7 +45,7 @@ def _run(feeds: int, interval: float, seconds: float) -> Steady:
 def _figures(feeds: int, steady: Steady, reference: float | None) -> list[Figure]:
     cost = Figure(measure=f"{feeds:,} feeds: CPU per tick at {_rate(steady):,.0f}/s", value=_cost(steady), unit="ms")
     if reference is not None:
-        ratio = cost.value / reference
+        ratio = _cost(steady) / reference
         fewest = msgspec.structs.replace(cost, limit=reference, limit_is="with the fewest feeds", ratio=ratio)
         cost = at_most(fewest, FLAT, of="ratio")
     return [
