@@ -10,7 +10,7 @@ from base64 import b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
@@ -83,6 +83,11 @@ class IdentityProvider:
         self.asked[code] = asked
         return {"code": code, "state": asked["state"]}
 
+    async def agree(self, request: web.Request) -> web.Response:
+        """Where a browser is sent: somebody is logged in there already, and agrees."""
+        answer = self.authorize(str(request.url))
+        raise web.HTTPFound(f"{request.query['redirect_uri']}?{urlencode(answer)}")
+
     def id_token(self, claims: dict[str, Any]) -> str:
         if self.token is not None:
             return self.token(claims)
@@ -129,6 +134,7 @@ async def identity_provider() -> AsyncIterator[IdentityProvider]:
     provider = IdentityProvider()
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", provider.describe)
+    app.router.add_get("/authorize", provider.agree)
     app.router.add_get("/keys", provider.publish)
     app.router.add_post("/token", provider.exchange)
     runner = web.AppRunner(app)
