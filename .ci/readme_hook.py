@@ -8,12 +8,17 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_RELATIVE = re.compile(r"(\]\()(?!https?://|#|mailto:)([^)\s]+)\)")
+_RELATIVE = re.compile(r"(!?)(\[[^\]]*\]\()(?!https?://|#|mailto:)([^)\s]+)\)")
 
 
 def absolute_links(text: str, base: str) -> str:
-    """The text, with every relative link below `base`."""
-    return _RELATIVE.sub(lambda found: f"{found[1]}{base}/{found[2]})", text)
+    """The text, with every relative link below `base`; pictures as files, not as pages about them."""
+
+    def absolute(found: re.Match[str]) -> str:
+        below = base.replace("/blob/", "/raw/") if found[1] else base
+        return f"{found[1]}{found[2]}{below}/{found[3]})"
+
+    return _RELATIVE.sub(absolute, text)
 
 
 class ReadmeHook(MetadataHookInterface):

@@ -65,9 +65,9 @@ def pages(site: Path) -> dict[Path, Links]:
     return {path: Links(path.read_text("utf-8")) for path in site.rglob("*.html")}
 
 
-@pytest.fixture(scope="module")
-def diagrams() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("diagrams", ROOT / ".ci" / "site" / "diagrams.py")
+def script(name: str) -> ModuleType:
+    """A script that makes a part of the site."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / "site" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -127,8 +127,16 @@ def test_the_references_are_made_from_the_code(site: Path) -> None:
     assert "Repeats are fine, gaps are not." in python
 
 
-def test_every_diagram_has_its_picture_and_every_picture_its_diagram(diagrams: ModuleType) -> None:
+def test_every_diagram_has_its_picture_and_every_picture_its_diagram() -> None:
+    diagrams = script("diagrams")
     assert set(diagrams.diagrams()) == set(diagrams.DRAWN.glob("*.svg"))
+
+
+def test_the_moving_picture_shows_the_recorded_demo() -> None:
+    cast = script("cast")
+    drawn = cast.PICTURE.read_text("utf-8")
+    assert cast.draw(cast.CAST.read_text("utf-8")) == drawn
+    assert "triage fired" in drawn and "Nothing was lost, doubled or made up." in drawn
 
 
 def test_a_dead_link_would_be_noticed(tmp_path: Path) -> None:
