@@ -39,7 +39,7 @@ def test_every_link_of_the_readme_is_absolute(metadata: Message) -> None:
     assert len(links) > 5
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     assert f"/blob/v{harken.__version__}/docs/index.md" in text
-    assert f"/raw/v{harken.__version__}/docs/demo.svg" in text
+    assert f"/raw/v{harken.__version__}/docs/screenshots/overview.png" in text
 
 
 def test_it_says_where_it_lives_and_what_it_runs_on(metadata: Message) -> None:
