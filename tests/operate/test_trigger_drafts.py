@@ -133,6 +133,7 @@ async def test_whatever_is_wrong_is_told_at_its_field_in_the_words_of_the_check(
         ({**BY_HAND, "provider": "polls"}, ["provider"], "'polls' is not a kind of trigger"),
         ({**BY_HAND, "workflow": 3}, ["workflow"], "workflow: is neither a name nor steps"),
         ({**BY_HAND, "workflow": "nope"}, ["workflow"], "there is no workflow 'nope' in the files"),
+        ({**BY_HAND, "name": ""}, ["name"], "it has no name yet"),
         ({**BY_HAND, "name": "oncall"}, ["name"], "the name oncall is taken by"),
         ({**BY_HAND, "yaml": "trigger: [1"}, [], "not YAML"),
         ({**BY_HAND, "yaml": "- 1"}, [], "it is no workflow file"),

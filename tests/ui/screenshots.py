@@ -33,6 +33,7 @@ PAGES: Mapping[str, tuple[str, str]] = {
     "events": ("/events", ".virtual-row"),
     "event": ("/events/EVENT", ".json"),
     "triggers": ("/triggers", ".sparkline"),
+    "trigger-new": ("/triggers/new?like=EVENT", ".said"),
     "trigger": ("/triggers/deploys", "#bank-filtered"),
     "trigger-reads": ("/triggers/triage?tab=reads", ".coverage"),
     "trigger-try": ("/triggers/deploys?tab=try", ".editor"),

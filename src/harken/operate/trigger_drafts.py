@@ -186,7 +186,7 @@ def _row(context: Context, given: Mapping[str, Any], replaces: str) -> TriggerRo
     return TriggerRow(
         id=replaces or UNNAMED,
         user_id=context.principal.owner,
-        name=given["name"],
+        name=given["name"] or UNNAMED,
         provider=given["provider"],
         config=given["config"],
         condition=given["condition"],
@@ -240,8 +240,10 @@ def _read_yaml(text: str) -> dict[str, Any] | Compiled:
 
 async def _clashes(context: Context, compiled: Compiled, replaces: str) -> list[Plain]:
     """What is wrong with the draft beside others: its name or its webhook is taken."""
-    if compiled.row is None or not compiled.row.name:
+    if compiled.row is None or compiled.fields is None:
         return []
+    if not compiled.fields["name"]:
+        return [_problem(Misconfigured("it has no name yet", fix="Give it one"), ["name"], code="missing")]
     document = await find_row(context, replaces) if replaces else None
     own = str(document.value["name"]) if document is not None else ""
     problems: list[Plain] = []

@@ -14,6 +14,7 @@ import { Ago } from "../components/time_text.js";
 import { count, line, words } from "../format.js";
 import { useResource } from "../resource.js";
 import { href, navigate } from "../router.js";
+import { may } from "../session.js";
 import { span, stamp } from "../time.js";
 import { titleOf } from "./event_words.js";
 
@@ -73,6 +74,7 @@ function Buttons({ event, reload, alone }) {
     ${ran && html`<${Action} operation="events.replay" ask=${{ title: "Replay this event?", text: "Its runs start again, and do what they do.", yes: "Replay", tone: "primary" }} act=${replay()}>Replay<//>`}
     ${others.map((name) => html`<${Action} key=${name} operation="events.replay" act=${replay(name)}
       ask=${{ title: `Run ${name} for it?`, text: "Its condition is not asked.", yes: "Run it", tone: "primary" }}>Run ${name} anyway<//>`)}
+    ${may("triggers.create") && html`<a class="button" href=${href("/triggers/new", { like: event.id })}>New trigger like this</a>`}
     <${CopyMenu} forms=${forms} />
     ${!alone && html`<a href="/events/${event.id}">Open alone</a>`}
   </div>`;
@@ -105,6 +107,7 @@ function Clause({ path, value, event, applied }) {
   return html`<p class="clause" role="status">${applied ? "The list now requires " : ""}<code>${line(filter, 300)}</code>
     <button onClick=${() => copy(clauseFor(path, value, "event"), "The condition")} title="As a trigger's condition has it">Copy as condition</button>
     <${CopyMenu} label="Copy the value as" forms=${{ JSON: () => JSON.stringify(value, null, 2), Path: () => pathText(path), CEL: () => filter, Template: () => `{{${pathText(path, ".trigger.event")}}}` }} />
+    ${may("triggers.create") && html`<a href=${href("/triggers/new", { like: event.id, condition: clauseFor(path, value, "event") })}>New trigger with this</a>`}
     ${!applied && html`<a href=${href("/events", { where: filter, selected: event.id })}>Show such events</a>`}</p>`;
 }
 

@@ -5,6 +5,7 @@ export const pages = [
   { path: "/events", nav: "Events", key: "e", load: () => import("./events.js") },
   { path: "/events/:id", title: "Event", load: () => import("./event.js") },
   { path: "/triggers", nav: "Triggers", key: "t", load: () => import("./triggers.js") },
+  { path: "/triggers/new", title: "New trigger", load: () => import("./builder.js") },
   { path: "/triggers/:name*", title: "Trigger", load: () => import("./trigger.js") },
   { path: "/runs", nav: "Runs", key: "r", load: () => import("./runs.js") },
   { path: "/runs/:id", title: "Run", load: () => import("./run.js") },

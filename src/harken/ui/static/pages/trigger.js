@@ -15,7 +15,7 @@ import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock, Due } from "../components/time_text.js";
 import { count, line, number, plural, words } from "../format.js";
 import { useDraft, useInterval, useResource } from "../resource.js";
-import { query, setQuery } from "../router.js";
+import { href, query, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { span } from "../time.js";
 import { FileEditor, mayEdit } from "./file_editor.js";
@@ -45,7 +45,7 @@ function Whole({ trigger, reload }) {
   };
   return html`<div class="page-head"><h1>${line(trigger.name)}</h1><${Pill} status=${trigger.status} />
       <span class="dim">${words(trigger.type)}, starts <${Link} to="/workflows/${trigger.workflow}">${trigger.workflow}<//></span>
-      <div class="tools">${mayEdit(trigger.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "definition", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
+      <div class="tools">${trigger.row && may("triggers.replace") && html`<a class="button" href=${href("/triggers/new", { edit: trigger.name })}>Edit</a>`}${mayEdit(trigger.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "definition", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
     <div class="stack">
       ${trigger.reason && html`<section class="card notice"><p class="what">${line(trigger.reason, 600)}</p><p class="do"><${Advice} text=${trigger.advice} /></p></section>`}
       <${Facts} trigger=${trigger} />

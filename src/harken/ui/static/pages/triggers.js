@@ -10,6 +10,7 @@ import { VirtualList } from "../components/virtual_list.js";
 import { count, line, number, words } from "../format.js";
 import { useInterval } from "../resource.js";
 import { navigate, query, setQuery } from "../router.js";
+import { may } from "../session.js";
 import { span } from "../time.js";
 import { useTriggerActivity } from "../trigger_activity.js";
 
@@ -22,7 +23,7 @@ const STATUSES = ["healthy", "degraded", "paused", "stale", "error", "refused", 
 export default function Triggers() {
   const filter = { q: query.value.q ?? "", status: query.value.status ?? "", where: query.value.where ?? "" };
   const list = usePages(filter);
-  return html`<div class="page-head"><h1>Triggers</h1></div>
+  return html`<div class="page-head"><h1>Triggers</h1><div class="tools">${may("triggers.create") && html`<a class="button primary" href="/triggers/new">New trigger</a>`}</div></div>
     <div class="stack"><${Filter} filter=${filter} error=${list.error} /><${List} list=${list} filter=${filter} /></div>`;
 }
 
@@ -69,7 +70,7 @@ function List({ list, filter }) {
   if (!rows) return error ? html`<${Failed} error=${error} retry=${list.reload} />` : html`<${Loading} what="triggers" />`;
   if (!rows.length) {
     if (filter.q || filter.status || filter.where) return html`<${FilteredOut} what="triggers" clear=${() => setQuery({ q: "", status: "", where: "" })} />`;
-    return html`<${Empty} title="There are no triggers yet."><p>A trigger says what to wait for, and what to start then. Write one: <code>harken init</code></p><//>`;
+    return html`<${Empty} title="There are no triggers yet."><p>A trigger says what to wait for, and what to start then. <a href="/triggers/new">Make one here</a>, or write a file: <code>harken init</code></p><//>`;
   }
   return html`<${VirtualList} rows=${rows} height=${ROW} keyOf=${(row) => row.name} label="Triggers" name="triggers" selected=${query.value.at ?? ""}
       onSelect=${(name) => setQuery({ at: name })} onOpen=${(row) => navigate(`/triggers/${encodeURIComponent(row.name)}`)} onEnd=${list.more} row=${(row) => html`<${Line} row=${row} />`} />

@@ -1,0 +1,295 @@
+"""The builder: a trigger is made with its dry run beside it, from nothing, from an event, from YAML or from a row."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from playwright.async_api import BrowserContext, Page, expect
+
+from tests.ui import axe
+from tests.ui.harken_process import HarkenProcess
+
+STEPS = {"steps": [{"id": "say", "action": "transform", "set": {"text": "hi"}}]}
+ROW: dict[str, Any] = {"name": "mine", "provider": "api", "workflow": STEPS}
+YAML = """name: nightly
+trigger:
+  schedule: {every: 1h}
+  condition: event.n > 3 && event.kind == "full"
+  overlap: skip
+steps:
+  - id: say
+    action: transform
+    set: {text: good night}
+"""
+PASTE = """(text) => {
+  const data = new DataTransfer();
+  data.setData("text/plain", text);
+  const event = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true, composed: true });
+  (document.activeElement ?? document.body).dispatchEvent(event);
+}"""
+
+CONDITIONS = [
+    "",
+    'event.service == "checkout"',
+    'event.service != "a \\"quoted\\" && (odd) one"',
+    "event.size > 3 && event.size <= 10 && event.ratio < 2.5 && event.x >= -1",
+    'event.ok == true && event.note == null && event.service in ["a", "b", 3]',
+    '"prod" in event.labels && 7 in event.numbers',
+    'event.a.contains("x") && event.a.startsWith("y") && event.a.endsWith("z") && event.a.matches("^q.*")',
+    'has(event.a.b) && !has(event.c) && !("team id" in event.who)',
+    'event.who["team id"] == 7 && event.labels[0] == "prod" && meta.type == "x"',
+    'timestamp(event.at) >= timestamp("2026-01-05T00:00:00Z") && timestamp(event.at) < timestamp("2027-01-05")',
+    "size(event.labels) == 2 && size(event.labels) > 1",
+    'event.labels.exists(l, l == "bug" && l != "x")',
+    "event.a == 1.0 && event.b == 1u && event.c == 'single'",
+    'event.a == "x" || event.b == 2',
+    "event.a && (event.b || event.c) && (event.d ? event.e : event.f)",
+    "!(event.a && event.b)",
+    'event.a == r"raw\\d" && event.b == 1',
+    'event.a == """triple "quotes" """ && event.b == 1',
+    "event.a == 1 // a comment && event.b\n && event.c == 2",
+    "event.a == (1",
+    'event.a == "open',
+    "event.a ==",
+    'event.a in ["x"] && [1, 2].exists(n, n == event.b) && {"k": event.c}.k == 1',
+]
+EQUAL = """async (conditions) => {
+  const { prefix } = { prefix: document.querySelector('script[type=module]').src.replace(/main.js$/, "") };
+  const { toRows, toCondition } = await import(prefix + "components/condition_rows.js");
+  return conditions.map((condition) => {
+    const rows = toRows(condition);
+    const again = toCondition(rows);
+    return { again, rows, stable: JSON.stringify(toRows(again)) === JSON.stringify(rows) };
+  });
+}"""
+CLICKED = """async (payload) => {
+  const prefix = document.querySelector('script[type=module]').src.replace(/main.js$/, "");
+  const { toRows, toCondition } = await import(prefix + "components/condition_rows.js");
+  const { clauseFor } = await import(prefix + "components/clause.js");
+  return [...Object.entries(payload), ["gone", undefined]].map(([name, value]) => {
+    const clause = clauseFor([name], value, "event");
+    return [name, clause, toCondition(toRows(clause)), toRows(clause)[0].cel === undefined];
+  });
+}"""
+
+
+async def sent(harken: HarkenProcess) -> None:
+    """Thirteen deploys: every third of them of `checkout`."""
+    for number in range(13):
+        service = ["search", "billing", "checkout"][number % 3]
+        await harken.send("deploys", id=f"d-{number}", service=service, size=number, title=f"Deploy {number}")
+
+
+def field(page: Page, name: str) -> Any:
+    return page.get_by_label(name, exact=True)
+
+
+async def test_a_trigger_is_made_with_a_dry_run_and_fires(page: Page, harken: HarkenProcess) -> None:
+    await sent(harken)
+    await page.goto("/triggers")
+    await page.get_by_role("link", name="New trigger").click()
+    await page.get_by_label("Search services").fill("webhooks incoming")
+    await page.get_by_role("button", name="Signed webhooks").click()
+    await field(page, "Scheme").select_option("none")
+    await page.get_by_label("Allow unsigned").check()
+    await page.get_by_label("Name *").fill("large")
+    await page.get_by_role("button", name="Add a condition").click()
+    await page.get_by_label("Condition 1: field").fill("event.size")
+    await page.get_by_label("Condition 1: operator").select_option("is more than")
+    await page.get_by_label("Condition 1: value").fill("3")
+    dry_run = page.get_by_role("region", name="Dry run")
+    await expect(dry_run).to_contain_text("Nothing was sent to this address yet")
+    await expect(dry_run).to_contain_text("/webhooks/generic/large")
+    await page.get_by_role("button", name="Create the trigger").click()
+    await expect(page.get_by_role("heading", name="large")).to_be_visible()
+    await harken.send("large", id="l-1", size=2)
+    await harken.send("large", id="l-2", size=4)
+    await expect(page.locator(".tile", has_text="Fired").first).to_contain_text("1")
+    await page.get_by_role("link", name="Edit").click()
+    await expect(dry_run).to_contain_text("1 would fire, 1 not")
+    await expect(page.get_by_text("true for 1, not for 1")).to_be_visible()
+
+
+async def test_a_trigger_like_an_event_begins_with_its_feed_and_clause(page: Page, harken: HarkenProcess) -> None:
+    await sent(harken)
+    newest = (await harken.call("GET", "/api/events?limit=1"))["items"][0]["id"]
+    await page.goto(f"/events/{newest}")
+    await page.get_by_role("button", name="12", exact=True).click()
+    await page.get_by_role("link", name="New trigger with this").click()
+    await expect(page.get_by_label("Condition 1: field")).to_have_value("event.size")
+    dry_run = page.get_by_role("region", name="Dry run")
+    await expect(dry_run).to_contain_text("1 would fire, 12 not")
+    await page.get_by_label("Condition 1: operator").select_option("is at least")
+    await page.get_by_label("Condition 1: value").fill("9")
+    await expect(dry_run).to_contain_text("4 would fire, 9 not")
+    await page.get_by_role("button", name="Would not (9)").click()
+    await expect(dry_run).to_contain_text("event.size >= 9 is false (event.size = 8)")
+    await page.get_by_role("region", name="The newest event").get_by_role("button", name='"search"').click()
+    await expect(page.get_by_label("Condition 2: value")).to_have_value("search")
+    await expect(dry_run).to_contain_text("2 would fire, 11 not")
+    await expect(
+        page.get_by_role("img", name="Events and would-be runs per hour: 13 events, 2 would fire")
+    ).to_be_visible()
+
+
+async def test_what_is_wrong_stands_at_its_field_in_the_words_of_the_check(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/triggers/new")
+    await page.get_by_role("button", name="JSON API").click()
+    url = field(page, "Url *")
+    await expect(url).to_have_attribute("aria-invalid", "true")
+    await expect(page.locator("#field-trigger-poll-query-url-about")).to_contain_text("is missing")
+    await url.fill("ftp://example.com")
+    await expect(page.locator("#field-trigger-poll-query-url-about")).to_contain_text("http")
+    await field(page, "Read every").fill("soon")
+    await expect(page.locator("#field-trigger-poll-interval-about")).to_contain_text("'soon' is not a duration")
+    await page.get_by_label("Name *").fill("deploys")
+    await expect(page.locator("#name-about")).to_contain_text("the name deploys is taken by workflows/deploys.yaml")
+    await page.get_by_role("button", name="Edit as CEL").click()
+    await page.get_by_label("Condition in CEL").fill("event.size >")
+    await expect(page.get_by_role("region", name="When should it fire?")).to_contain_text("Syntax error")
+    await page.get_by_role("button", name="poll.interval: 'soon' is not a duration").click()
+    await expect(field(page, "Read every")).to_be_focused()
+
+
+async def test_conditions_are_rows_and_back_without_a_letter_lost(shared_page: Page) -> None:
+    await shared_page.goto("/triggers")
+    answers = await shared_page.evaluate(EQUAL, CONDITIONS)
+    for condition, answer in zip(CONDITIONS, answers, strict=True):
+        assert answer["stable"], condition
+        assert answer["again"] == condition, condition
+    as_rows = [all("cel" not in row for row in answer["rows"]) for answer in answers]
+    assert as_rows[:11] == [True] * 11 and not any(as_rows[11:22])
+
+
+async def test_a_clicked_leaf_is_a_clause_of_its_type_that_is_true_for_it(
+    shared_page: Page, harken: HarkenProcess
+) -> None:
+    payload = {
+        "text": 'say "hi"', "number": 7, "part": 2.5, "yes": True, "no": False, "nothing": None, "list": ["a", "b"],
+        "time": "2026-01-05T09:00:00Z", "odd name": "x", "long": "y" * 300, "object": {"a": 1},
+    }  # fmt: skip
+    await harken.send("broken", id="b-1", **payload)
+    await shared_page.goto("/triggers")
+    for name, clause, again, is_row in await shared_page.evaluate(CLICKED, payload):
+        assert again == clause and is_row, clause
+        draft = await harken.call("POST", "/api/drafts", {**ROW, "condition": clause, "events_of": "broken"})
+        assert [one["clause"] for one in draft["clauses"]] == [clause]
+        assert draft["dry_run"]["shown"][0]["clauses"] == ["true"], (name, clause)
+
+
+async def test_undo_and_redo_also_by_keys(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/triggers/new")
+    await page.get_by_role("button", name="Schedule").click()
+    every = field(page, "Every")
+    await every.fill("5m")
+    await page.get_by_label("Name *").fill("often")
+    await page.keyboard.press("Control+z")
+    await expect(page.get_by_label("Name *")).to_have_value("")
+    await page.keyboard.press("Control+z")
+    await expect(every).to_have_value("")
+    await page.keyboard.press("Control+Shift+Z")
+    await expect(every).to_have_value("5m")
+    await page.get_by_role("button", name="Redo").click()
+    await expect(page.get_by_label("Name *")).to_have_value("often")
+    await expect(page.get_by_role("button", name="Redo")).to_be_disabled()
+    for _ in range(3):
+        await page.get_by_role("button", name="Undo").click()
+    await expect(page.get_by_role("heading", name="What should it listen to?")).to_be_visible()
+
+
+async def test_yaml_that_is_pasted_anywhere_fills_the_form(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/triggers/new")
+    await expect(page.get_by_role("button", name="Schedule")).to_be_visible()
+    await page.evaluate(PASTE, YAML)
+    await expect(page.get_by_label("Name *")).to_have_value("nightly")
+    await expect(field(page, "Every")).to_have_value("1h")
+    await expect(page.get_by_label("Condition 2: value", exact=True)).to_have_value("full")
+    await expect(page.get_by_label("Overlap")).to_have_value("skip")
+    await expect(page.locator(".editor").first).to_contain_text("good night")
+    await page.get_by_label("Name *").focus()
+    await page.evaluate(PASTE, "schedule: just a text")
+    await expect(page.get_by_label("Name *")).to_have_value("nightly")
+    await page.evaluate(PASTE, "trigger: [")
+    await expect(page.get_by_role("status").filter(has_text="not YAML")).to_be_visible()
+    await page.get_by_role("button", name="Undo").click()
+    await expect(page.get_by_role("heading", name="What should it listen to?")).to_be_visible()
+
+
+async def test_a_draft_survives_a_reload_and_a_server_that_is_away(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/triggers/new")
+    await page.get_by_role("button", name="Schedule").click()
+    await field(page, "Every").fill("2h")
+    await page.get_by_label("Name *").fill("kept")
+    await page.reload()
+    await expect(field(page, "Every")).to_have_value("2h")
+    await harken.stop()
+    await field(page, "Every").fill("3h")
+    await expect(page.get_by_text("What you typed is kept until Harken answers again.")).to_be_visible()
+    await harken.start()
+    await expect(page.get_by_text("What you typed is kept until Harken answers again.")).to_be_hidden()
+    await page.get_by_role("button", name="Create the trigger").click()
+    await expect(page.get_by_role("heading", name="kept")).to_be_visible()
+    row = (await harken.call("GET", "/api/triggers/kept"))["row"]
+    assert row["config"] == {"every": "3h"}
+    await page.goto("/triggers/new")
+    await expect(page.get_by_role("heading", name="What should it listen to?")).to_be_visible()
+
+
+async def test_a_row_is_edited_and_a_change_of_others_is_never_overwritten_unseen(
+    page: Page, harken: HarkenProcess
+) -> None:
+    made = await harken.call("POST", "/api/triggers", {**ROW, "provider": "schedule", "config": {"every": "1h"}})
+    await page.goto("/triggers/mine")
+    await page.get_by_role("link", name="Edit").click()
+    await expect(page.locator(".editor").first).to_contain_text("hi")
+    await field(page, "Every").fill("2h")
+    await asyncio.to_thread(edit, harken, "mine", made["revision"], {"config": {"every": "30m"}})
+    await page.get_by_role("button", name="Save the trigger").click()
+    await expect(page.get_by_role("alert").filter(has_text="was changed meanwhile")).to_be_visible()
+    assert (await harken.call("GET", "/api/triggers/mine"))["row"]["config"] == {"every": "30m"}
+    await page.get_by_role("button", name="Keep mine").click()
+    await page.get_by_role("button", name="Save the trigger").click()
+    await expect(page.get_by_role("heading", name="mine", exact=True)).to_be_visible()
+    row = (await harken.call("GET", "/api/triggers/mine"))["row"]
+    assert (row["config"], row["workflow"]) == ({"every": "2h"}, STEPS)
+
+
+def edit(harken: HarkenProcess, name: str, revision: str, changes: Any) -> None:
+    """Somebody else changes the row."""
+    headers = {"Content-Type": "application/json", "If-Match": f'"{revision}"'}
+    body = json.dumps(changes).encode()
+    urlopen(Request(f"{harken.url}/api/triggers/{name}", body, headers, method="PATCH")).close()
+
+
+async def test_a_viewer_sees_what_it_may_not_do(window: BrowserContext, harken: HarkenProcess) -> None:
+    token = (await harken.call("POST", "/api/tokens", {"name": "eve", "role": "viewer"}))["token"]
+    page = await window.new_page()
+    await page.goto("/")
+    answer = await page.evaluate(
+        "(token) => fetch('/api/session', {method: 'POST', headers: {'content-type': 'application/json'},"
+        " body: JSON.stringify({token})}).then((answer) => answer.status)",
+        token,
+    )
+    assert answer == 204
+    await page.goto("/triggers/new")
+    await expect(page.get_by_text("Your token may look at triggers, and not make or change them.")).to_be_visible()
+    await page.goto("/triggers")
+    await expect(page.get_by_role("heading", name="Triggers")).to_be_visible()
+    await expect(page.get_by_role("link", name="New trigger")).to_have_count(0)
+
+
+async def test_the_builder_has_no_finding_of_axe(page: Page, harken: HarkenProcess) -> None:
+    await sent(harken)
+    newest = (await harken.call("GET", "/api/events?limit=1"))["items"][0]["id"]
+    condition = quote('event.size > 3 && event.labels.exists(l, l == "x")')
+    await axe.check(
+        page,
+        {
+            "/triggers/new": ".service",
+            f"/triggers/new?like={newest}&condition={condition}": ".said",
+        },
+    )
