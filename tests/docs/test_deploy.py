@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -24,6 +25,7 @@ from harken.config.settings import Queue
 from harken.run.workflows import check_workflow
 from harken.services import registry
 from harken.timings import Timings
+from tests.downloads import skip_or_fail
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -278,3 +280,13 @@ def asked(command: list[str], port: int) -> int:
     assert any("127.0.0.1:9091" in word for word in words)
     given = [word.replace("127.0.0.1:9091", f"127.0.0.1:{port}") for word in words]
     return subprocess.run([sys.executable, *given], capture_output=True, timeout=200, check=False).returncode
+
+
+def test_the_linter_of_dockerfiles_finds_nothing() -> None:
+    linter = Path(sysconfig.get_path("scripts")) / "hadolint"
+    if not linter.exists():
+        skip_or_fail("hadolint is not here. Run: make setup")
+    done = subprocess.run([linter, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    bad = subprocess.run([linter, "-"], input="FROM debian\nRUN cd /x", capture_output=True, text=True, check=False)
+    assert "DL3006" in bad.stdout
