@@ -77,10 +77,11 @@ def frames(cast: str) -> list[tuple[float, list[str]]]:
         stream.feed(text)
         if at >= due or number == len(pieces) - 1:
             shown = [_row(screen, row) for row in range(ROWS)]
-            if not found or found[-1][1] != shown:
+            if any(shown) and (not found or found[-1][1] != shown):
                 found.append((at, shown))
             due = at + FRAME_SECONDS
-    return found
+    # the picture begins when there is something to see
+    return [(at - found[0][0], shown) for at, shown in found]
 
 
 def _row(screen: pyte.Screen, row: int) -> str:
