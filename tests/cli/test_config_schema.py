@@ -97,3 +97,11 @@ def test_it_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture
     assert sorted(file.name for file in (tmp_path / "schemas").iterdir()) == sorted(
         f"{name}.schema.json" for name in FILES
     )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_stored_one_is_that_of_the_models(name: str, tmp_path: Path) -> None:
+    assert run(["config", "schema", "--write", str(tmp_path)]) == 0
+    file = f"{name}.schema.json"
+    stored, made = ((directory / file).read_text("utf-8") for directory in (STORED, tmp_path))
+    assert stored == made, "write them anew: harken config schema --write src/harken/schemas"
