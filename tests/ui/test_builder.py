@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -75,6 +75,10 @@ CLICKED = """async (payload) => {
     return [name, clause, toCondition(toRows(clause)), toRows(clause)[0].cel === undefined];
   });
 }"""
+
+SIGN_IN = """(token) => fetch("/api/session", {method: "POST", headers: {"content-type": "application/json"},
+  body: JSON.stringify({token})}).then((answer) => answer.status)"""
+AXE_VIEWS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 390))
 
 
 async def sent(harken: HarkenProcess) -> None:
@@ -209,6 +213,7 @@ async def test_yaml_that_is_pasted_anywhere_fills_the_form(page: Page, harken: H
     await expect(field(page, "Every")).to_have_value("1h")
     await expect(page.get_by_label("Condition 2: value", exact=True)).to_have_value("full")
     await expect(page.get_by_label("Overlap")).to_have_value("skip")
+    await expect(page.get_by_role("textbox", name="Steps as YAML")).to_be_visible()
     await expect(page.locator(".editor").first).to_contain_text("good night")
     await page.get_by_label("Name *").focus()
     await page.evaluate(PASTE, "schedule: just a text")
@@ -269,17 +274,102 @@ async def test_a_viewer_sees_what_it_may_not_do(window: BrowserContext, harken: 
     token = (await harken.call("POST", "/api/tokens", {"name": "eve", "role": "viewer"}))["token"]
     page = await window.new_page()
     await page.goto("/")
-    answer = await page.evaluate(
-        "(token) => fetch('/api/session', {method: 'POST', headers: {'content-type': 'application/json'},"
-        " body: JSON.stringify({token})}).then((answer) => answer.status)",
-        token,
-    )
-    assert answer == 204
+    assert await page.evaluate(SIGN_IN, token) == 204
     await page.goto("/triggers/new")
     await expect(page.get_by_text("Your token may look at triggers, and not make or change them.")).to_be_visible()
     await page.goto("/triggers")
     await expect(page.get_by_role("heading", name="Triggers")).to_be_visible()
     await expect(page.get_by_role("link", name="New trigger")).to_have_count(0)
+
+
+async def begin_webhook(page: Page, name: str) -> None:
+    """A draft of a webhook that is ready to be kept, with its file shown."""
+    await page.goto("/triggers/new")
+    await page.get_by_label("Search services").fill("webhooks incoming")
+    await page.get_by_role("button", name="Signed webhooks").click()
+    await field(page, "Scheme").select_option("none")
+    await page.get_by_label("Allow unsigned").check()
+    await page.get_by_label("Name *").fill(name)
+    await page.get_by_text("Keep it as a file instead").click()
+
+
+async def test_a_trigger_is_written_to_a_file_after_its_diff_and_fires(page: Page, harken: HarkenProcess) -> None:
+    file = harken.directory / "workflows/filed.yaml"
+    await begin_webhook(page, "filed")
+    await expect(page.get_by_role("textbox", name="YAML of the trigger")).to_be_visible()
+    write = page.get_by_role("button", name="Write to workflows/filed.yaml")
+    await expect(write).to_be_visible()
+    for theme, width in AXE_VIEWS:
+        await page.set_viewport_size({"width": width, "height": 844})
+        await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        assert await axe.findings(page) == [], (theme, width)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+    await write.click()
+    dialog = page.get_by_role("dialog", name="Write workflows/filed.yaml?")
+    await expect(dialog.locator(".added").first).to_have_text("+name: filed\n")
+    assert await axe.findings(page) == []
+    assert not file.exists()
+    await dialog.get_by_role("button", name="Write and load it").click()
+
+    await expect(page).to_have_url(f"{harken.url}/triggers/filed")
+    await expect(page.get_by_role("heading", name="filed")).to_be_visible()
+    await expect(page.get_by_text("workflows/filed.yaml is written, and Harken took it")).to_be_visible()
+    assert file.read_text().startswith("name: filed\ntrigger:\n  webhook:\n")
+    shown = await harken.call("GET", "/api/triggers/filed")
+    assert (shown["source"], shown["row"]) == ("workflows/filed.yaml", None)
+    await harken.send("filed", id="f-1")
+    await expect(page.locator(".tile", has_text="Fired").first).to_contain_text("1")
+    await page.goto("/triggers/new")
+    await expect(page.get_by_role("heading", name="What should it listen to?")).to_be_visible()
+
+
+async def test_a_file_that_cannot_be_written_is_yaml_to_copy_with_the_reason(page: Page, harken: HarkenProcess) -> None:
+    there, outside = harken.directory / "workflows/there.yaml", harken.directory / "outside.yaml"
+    there.write_text("# kept for later\n")
+    outside.write_text("# elsewhere\n")
+    (harken.directory / "workflows/linked.yaml").symlink_to(outside)
+    await begin_webhook(page, "there")
+    await page.get_by_role("button", name="Write to workflows/there.yaml").click()
+    await page.get_by_role("button", name="Write and load it").click()
+    told = page.get_by_role("alert").filter(
+        has_text="There is a file workflows/there.yaml already. It was left as it is."
+    )
+    await expect(told).to_be_visible()
+    assert there.read_text() == "# kept for later\n"
+    assert await axe.findings(page) == []
+    await page.get_by_role("button", name="Give it another name").click()
+    await expect(page.get_by_label("Name *")).to_be_focused()
+
+    await page.get_by_label("Name *").fill("linked")
+    await expect(page.get_by_text("linked.yaml in workflows/linked.yaml is a symbolic link")).to_be_visible()
+    await expect(page.get_by_role("button", name="Copy the YAML")).to_be_visible()
+    await expect(page.get_by_role("button", name="Write to")).to_have_count(0)
+    await page.get_by_label("Name *").fill("")
+    await expect(page.get_by_text("it has no name yet, and the file is called after it")).to_be_visible()
+
+
+async def test_who_is_no_admin_has_the_yaml_of_the_file(page: Page, harken: HarkenProcess) -> None:
+    token = (await harken.call("POST", "/api/tokens", {"name": "olga", "role": "operator"}))["token"]
+    await page.goto("/")
+    assert await page.evaluate(SIGN_IN, token) == 204
+    await begin_webhook(page, "hers")
+    await expect(page.get_by_text("files are written by admins, and your token is not one's")).to_be_visible()
+    await expect(page.get_by_role("textbox", name="YAML of the trigger")).to_contain_text("name: hers")
+    await expect(page.get_by_role("button", name="Copy the YAML")).to_be_visible()
+    await expect(page.get_by_role("button", name="Write to")).to_have_count(0)
+
+
+async def test_what_is_chosen_reads_as_a_sentence(shared_page: Page) -> None:
+    await shared_page.goto("/triggers/new")
+    for choice, heading in {
+        "A named feed": "Listen to a named feed",
+        "By hand or by API": "Start it by hand or by API",
+        "Harken's own events": "Listen to Harken's own events",
+        "PagerDuty": "Listen to PagerDuty",
+    }.items():
+        await shared_page.get_by_role("button", name=choice).first.click()
+        await expect(shared_page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+        await shared_page.get_by_role("button", name="Choose another").click()
 
 
 async def test_the_builder_has_no_finding_of_axe(page: Page, harken: HarkenProcess) -> None:

@@ -35,6 +35,8 @@ async def test_a_workflow_is_edited_with_its_diff_and_what_became_of_it(page: Pa
     await expect(page.get_by_role("button", name="Show the diff…")).to_be_disabled()
 
     await page.get_by_role("button", name=f"{FILE}:10:15").click()
+    # until then keys go to the button, and text to where the cursor was
+    await expect(editor(page)).to_be_focused()
     await page.keyboard.press("Shift+End")
     await page.keyboard.insert_text("ignore")
     await expect(page.get_by_text("Harken would take it as it is.")).to_be_visible()

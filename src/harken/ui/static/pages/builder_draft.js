@@ -35,6 +35,15 @@ export function bodyOf(draft) {
   return body;
 }
 
+/** What Harken says of the draft now, with its `row` and `yaml`; whatever is wrong with it is the error. */
+export async function checked(draft) {
+  const answer = await post("/api/drafts", { ...bodyOf(draft), limit: 0 }, { key: "" });
+  const first = answer.problems.find((one) => one.severity === "error");
+  if (first || !answer.row) throw Object.assign(new Error(first ? `${first.path.join(".")}: ${first.message}` : "It cannot be read"), { fix: first?.fix ?? "" });
+  if (!answer.row.name) throw Object.assign(new Error("It has no name yet"), { fix: "Give it one" });
+  return answer;
+}
+
 /** What a draft gets of a row of Harken; `steps` is its workflow as YAML. */
 export function ofRow({ name, provider, config, condition, options, workflow }, steps) {
   const named = typeof workflow === "string";

@@ -1,14 +1,14 @@
-// How a draft is kept: as a row in the store, or as YAML in a file.
+// How a draft is kept: as a row in the store; as a file, see builder_file.js.
 import { html, useState } from "../vendor/preact.js";
 import { at, get, post, put } from "../api.js";
 import { Action } from "../components/action.js";
 import { copy } from "../components/copy.js";
-import { Editor } from "../components/lazy.js";
 import { fieldId } from "../components/schema_form.js";
 import { toast } from "../components/toast.js";
 import { count } from "../format.js";
 import { navigate } from "../router.js";
-import { bodyOf } from "./builder_draft.js";
+import { checked } from "./builder_draft.js";
+import { AsFile } from "./builder_file.js";
 
 export function Save({ draft, change, check, finish, refused }) {
   const { answer, error } = check;
@@ -17,7 +17,7 @@ export function Save({ draft, change, check, finish, refused }) {
   const [conflict, setConflict] = useState(null);
   const isNew = !draft.replaces;
   const save = async () => {
-    const row = await checked(draft);
+    const { row } = await checked(draft);
     try {
       if (isNew) await post("/api/triggers", { ...row, enabled: draft.enabled });
       else await put(at`/api/triggers/${draft.replaces}`, { ...withoutName(row), enabled: draft.enabled }, draft.revision);
@@ -42,17 +42,8 @@ export function Save({ draft, change, check, finish, refused }) {
     <div class="buttons save-buttons"><button onClick=${() => copy(answer?.yaml ?? "", "The YAML")} disabled=${!answer?.yaml}>Copy as YAML</button>
       <${Action} operation=${isNew ? "triggers.create" : "triggers.replace"} tone="primary" act=${save}>${isNew ? "Create the trigger" : "Save the trigger"}<//></div>
     ${error && html`<p class="dim">What you typed is kept until Harken answers again.</p>`}
-    <${AsFile} answer=${answer} draft=${draft} />
+    <${AsFile} answer=${answer} draft=${draft} finish=${finish} />
   </section>`;
-}
-
-/** The row of the draft as Harken reads it now; whatever is wrong with it is the error. */
-async function checked(draft) {
-  const answer = await post("/api/drafts", { ...bodyOf(draft), limit: 0 }, { key: "" });
-  const first = answer.problems.find((one) => one.severity === "error");
-  if (first || !answer.row) throw Object.assign(new Error(first ? `${first.path.join(".")}: ${first.message}` : "It cannot be read"), { fix: first?.fix ?? "" });
-  if (!answer.row.name) throw Object.assign(new Error("It has no name yet"), { fix: "Give it one" });
-  return answer.row;
 }
 
 const withoutName = ({ name, ...rest }) => rest;
@@ -85,12 +76,4 @@ function Conflict({ draft, change, done, error }) {
   };
   return html`<div class="conflict" role="alert"><p><strong>${error.message}</strong>. Your edits are still here, and nothing was saved.</p>
     <p class="buttons"><button onClick=${take}>Show what is there now</button><button onClick=${overwrite}>Keep mine</button></p></div>`;
-}
-
-/** The same as a file. Where the directory is writable, the button that writes it with a diff belongs here. */
-function AsFile({ answer, draft }) {
-  if (!answer?.yaml) return null;
-  return html`<details class="as-file"><summary>Keep it as a file instead</summary>
-    <p class="dim">Put this into <code>workflows/${draft.name || "NAME"}.yaml</code>: Harken loads it by itself. Secrets are references there: store them with <code>harken secrets set</code>.</p>
-    <${Editor} value=${answer.yaml} readOnly=${true} label="YAML of the trigger" /></details>`;
 }

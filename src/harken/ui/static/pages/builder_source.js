@@ -64,6 +64,10 @@ const NAMES = {
   azure_devops: "Azure DevOps", exec: "A program", gcs: "Google Cloud Storage", github: "GitHub", gitlab: "GitLab", imap: "IMAP mail", json: "JSON API", mqtt: "MQTT", nats: "NATS", page: "Web page",
   pagerduty: "PagerDuty", pubsub: "Google Pub/Sub", rabbitmq: "RabbitMQ", rss: "RSS and Atom", s3: "Amazon S3", sql: "SQL database", sqs: "Amazon SQS", sse: "Server-sent events", websocket: "WebSocket",
 };
+/** Names that are words and not a product's, as they stand inside a sentence. */
+const PHRASES = {
+  schedule: "a schedule", files: "files", feed: "a named feed", exec: "a program", json: "a JSON API", page: "a web page", sql: "an SQL database", sse: "server-sent events", webhook: "a webhook",
+};
 const titleOf = (kind) => NAMES[kind] ?? kind.split("_").map((word) => word.replace(/^./, (letter) => letter.toUpperCase())).join(" ");
 
 /** The service that a row is about, as far as it says; `integrations` tell the kind of an account. */
@@ -74,16 +78,22 @@ export function serviceOf({ provider, config }, integrations) {
   return integrations.find((one) => one.name === name)?.kind ?? name;
 }
 
+/** `kind`: of a service, or of a trigger that needs none. */
+function headingOf(kind) {
+  if (kind === "api") return "Start it by hand or by API";
+  return `Listen to ${PHRASES[kind] ?? BUILT_IN.find(([one]) => one === kind)?.[1] ?? titleOf(kind)}`;
+}
+
 /** The form of what was chosen. */
 export function SourceForm({ draft, change, problems, leave }) {
   const { provider, config } = draft;
   const integrations = useResource((signal) => getAll("/api/integrations", {}, { signal }).catch(() => []), []);
   const service = draft.service || serviceOf(draft, integrations.data ?? []);
-  const title = BUILT_IN.find(([kind]) => kind === provider && provider !== "file")?.[1] ?? titleOf(service || provider);
+  const isBuiltIn = provider !== "file" && BUILT_IN.some(([kind]) => kind === provider);
   const set = (next) => change({ config: next }, "config");
   const path = ["trigger", provider];
   const given = config && typeof config === "object" ? config : {};
-  return html`<section class="card stack" aria-labelledby="source"><div class="card-head"><h2 id="source">Listen to ${title}</h2><button class="quiet" onClick=${leave}>Choose another</button></div>
+  return html`<section class="card stack" aria-labelledby="source"><div class="card-head"><h2 id="source">${headingOf(isBuiltIn ? provider : service || provider)}</h2><button class="quiet" onClick=${leave}>Choose another</button></div>
     ${provider === "schedule" && html`<${SchemaForm} schema=${SCHEDULE} value=${typeof config === "string" ? { cron: config } : config} onChange=${set} path=${path} problems=${problems} />`}
     ${provider === "event" && html`<${EventForm} value=${Array.isArray(config) || typeof config === "string" ? { types: [config].flat() } : config} onChange=${set} path=${path} problems=${problems} />`}
     ${provider === "feed" && html`<${FeedForm} value=${config} onChange=${set} path=${path} problems=${problems} />`}

@@ -1,16 +1,14 @@
 // A workflow file, changed in the browser: checked as it is typed, its diff shown before it is written, and then what
 // Harken made of it. What was typed stays in this tab until it is written or thrown away.
-import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { at, get, put } from "../api.js";
 import { recoveries } from "../connection.js";
-import { Action } from "../components/action.js";
 import { copy } from "../components/copy.js";
-import { Dialog } from "../components/dialog.js";
+import { Findings, Outcome, WriteDialog } from "../components/file_write.js";
 import { Editor } from "../components/lazy.js";
 import { Pill } from "../components/pill.js";
 import { Failed, Shown } from "../components/states.js";
-import { TextDiff } from "../components/text_diff.js";
-import { count, line } from "../format.js";
+import { line } from "../format.js";
 import { useDraft, useResource } from "../resource.js";
 import { may } from "../session.js";
 import { completeBySchema } from "./yaml_completion.js";
@@ -52,7 +50,7 @@ function Editing({ source, reload, then, close }) {
   const match = draft?.revision ?? source.revision;
   const changed = draft !== null && text !== source.text;
   const check = useCheck(source, text, match, changed);
-  const complete = useCompletion();
+  useEffect(() => void loadCompletion(), [recoveries.value]);
   const { findings } = check;
   const own = useMemo(() => findings.filter((finding) => finding.file === source.file), [findings]);
   const errors = findings.filter((finding) => finding.severity === "error").length;
@@ -71,18 +69,14 @@ function Editing({ source, reload, then, close }) {
   return html`<div class="stack">
     ${check.error?.code === "outdated" && html`<${Conflict} source=${source} keep=${(revision) => (setDraft({ text, revision }), reload())} drop=${startAgain} />`}
     <${Editor} value=${text} onChange=${type} complete=${complete} findings=${own} place=${place} label="Text of ${source.file}" />
-    <${State} check=${check} changed=${changed} findings=${findings} errors=${errors} file=${source.file} go=${setPlace} />
+    <${State} check=${check} changed=${changed} findings=${findings} file=${source.file} go=${setPlace} />
     ${written && html`<${Outcome} written=${written} />`}
     <p class="buttons">
       ${changed && html`<button class="quiet" onClick=${startAgain}>Discard the changes</button>`}
       ${close && html`<button onClick=${close}>${changed ? "Close, keep it as a draft" : "Close"}</button>`}
       <button class="primary" disabled=${!changed || !check.answer || errors > 0} onClick=${() => setAsking(true)}>Show the diff…</button>
     </p>
-    ${asking && check.answer && html`<${Dialog} title="Write ${source.file}?" wide=${true} onClose=${() => setAsking(false)}>
-      <${TextDiff} text=${check.answer.diff} label="What changes in ${source.file}" />
-      <p class="buttons"><button onClick=${() => setAsking(false)}>Go on editing</button>
-        <${Action} operation="workflows.write" tone="primary" act=${write}>Write and load it<//></p>
-    <//>`}</div>`;
+    ${asking && check.answer && html`<${WriteDialog} file=${source.file} diff=${check.answer.diff} write=${write} close=${() => setAsking(false)} />`}</div>`;
 }
 
 /** A dry run of this text: {answer, error, findings}. It is asked again when the server is back. Findings stay until the
@@ -106,29 +100,22 @@ function useCheck(source, text, match, changed) {
   return state;
 }
 
-let schema = null; // of all files: it is large, and the same until the server is another one
+let completion = null; // from the schema of all files: it is large, and the same until the server is another one
 
-function useCompletion() {
-  const [complete, setComplete] = useState(null);
-  useEffect(() => {
-    schema ??= get("/api/config/schema").catch(() => (schema = null));
-    schema.then((found) => found && setComplete(() => completeBySchema(found)));
-  }, [recoveries.value]);
-  return complete;
+function loadCompletion() {
+  completion ??= get("/api/config/schema").then(completeBySchema, () => (completion = null));
+  return completion;
 }
 
-function State({ check, changed, findings, errors, file, go }) {
+/** What may stand at the cursor; whoever types before the schema is there gets the list when it comes. */
+const complete = async (context) => (await loadCompletion())?.(context) ?? null;
+
+function State({ check, changed, findings, file, go }) {
   if (!changed) return html`<p class="dim" role="status">Nothing is changed yet. <kbd>Ctrl Space</kbd> offers what may stand at the cursor.</p>`;
   if (check.error && check.error.code !== "outdated") return html`<${Failed} error=${check.error} />`;
   if (!check.answer && !findings.length) return html`<p class="dim" role="status">Checking…</p>`;
   if (!findings.length) return html`<p role="status"><${Pill} status="ok" /> Harken would take it as it is.</p>`;
-  return html`<div role="status"><p><strong>${errors ? `${count(errors, "error")}: it cannot be written yet` : `${count(findings.length, "warning")}: it can be written`}</strong></p>
-    <ul class="file-findings">${findings.map((finding, index) => html`<li key=${index} class=${finding.severity}>
-      ${finding.file === file
-        ? html`<button class="quiet mono" onClick=${() => go({ line: finding.line, column: finding.column })}>${finding.file}:${finding.line}:${finding.column}</button>`
-        : html`<span class="mono">${finding.file}:${finding.line}:${finding.column}</span>`}
-      <span>${finding.severity === "warning" && "warning: "}${line(finding.message, 400)}${finding.fix && `. ${line(finding.fix, 300)}`}</span>
-      ${finding.excerpt && html`<pre>${finding.excerpt}</pre>`}</li>`)}</ul></div>`;
+  return html`<div role="status"><${Findings} findings=${findings} file=${file} go=${go} /></div>`;
 }
 
 /** Somebody else changed the file while it was edited here. */
@@ -142,16 +129,4 @@ function Conflict({ source, keep, drop }) {
   return html`<div class="card notice" role="alert"><p class="what"><strong>${source.file} was changed on the disk meanwhile.</strong> Your text is still here; if you keep it, the diff is to the file as it is now.</p>
     <p class="buttons"><button onClick=${drop}>Take the file, discard my text</button>
       <button disabled=${!theirs} onClick=${() => keep(theirs.revision)}>Keep my text</button></p></div>`;
-}
-
-/** What the reload after the write made of it. */
-function Outcome({ written }) {
-  const { reload, file } = written;
-  const moved = [["add", "new"], ["replace", "changed"], ["remove", "gone"]].flatMap(([name, words]) => (reload.done ? reload[name] : []).map((item) => `${item.replace(":", " ")} ${words}`));
-  const told = (reload.findings ?? []).filter((text) => text.startsWith(`${file}:`));
-  const refused = told.some((text) => !/^\S+: warning: /.test(text));
-  return html`<div class="card notice" role="status">
-    <p class="what"><strong>${file} is written.</strong> ${!reload.done ? "It is not loaded yet: " + reload.reason : refused ? "It was refused, and the version before runs on:" : "Harken took it."}</p>
-    ${told.length > 0 && html`<ul class="plain">${told.map((text) => html`<li key=${text} class="mono">${line(text, 600)}</li>`)}</ul>`}
-    ${moved.length > 0 && html`<p class="dim">${moved.join(", ")}</p>`}</div>`;
 }
