@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from playwright.async_api import Browser, Page, Route, expect
 
 from tests.ui import axe
@@ -62,6 +64,27 @@ async def test_it_tells_which_clause_held_what_back_and_what_another_condition_w
     answer = page.get_by_role("status", name="Answer of the backtest")
     await expect(answer.get_by_text("1 more event would fire, 0 would no longer")).to_be_visible()
     await expect(answer.get_by_text("the rules as they are give the recorded verdict for 2 of them")).to_be_visible()
+
+
+async def test_a_backtest_that_takes_long_says_that_it_works_until_it_has_an_answer(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await harken.send("deploys", id="d-1", service="checkout")
+    seen = asyncio.Event()
+
+    async def slowly(route: Route) -> None:
+        await seen.wait()
+        await route.continue_()
+
+    await page.route("**/api/triggers/deploys/backtest", slowly)
+    await page.goto("/triggers/deploys")
+    await page.get_by_role("tab", name="Try a condition").click()
+    await page.get_by_role("button", name="Try it on the last 7 days").click()
+    working = page.get_by_role("status").get_by_text("Working: deciding the events of the last 7 days again…")
+    await expect(working).to_be_visible()
+    seen.set()
+    await expect(page.get_by_role("status", name="Answer of the backtest")).to_be_visible()
+    await expect(working).to_have_count(0)
 
 
 async def test_the_last_day_of_all_that_is_seen_is_one_request(page: Page, harken: HarkenProcess) -> None:

@@ -51,7 +51,7 @@ def show_bulk(session: Session, id: str) -> None:
 @click.argument("id")
 def execute_bulk(session: Session, id: str) -> int:
     """Do what the plan says, once. Exits 1 when some of it was refused."""
-    answer = session.call("bulk.execute", id=id)
+    answer = session.call_long("bulk", "bulk.execute", id=id)
     _print_plan(session, answer)
     return 1 if answer["refused"] else 0
 

@@ -141,8 +141,8 @@ def replay_event(
         return
     if not trigger:
         raise click.UsageError("a span is replayed to triggers that you name: --trigger NAME")
-    answer = session.call(
-        "events.replay_range", trigger=trigger, since=since, until=until, dry=dry, replay_id=replay_id
+    answer = session.call_long(
+        "replay", "events.replay_range", trigger=trigger, since=since, until=until, dry=dry, replay_id=replay_id
     )
     if session.as_json:
         print_json(answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from harken.errors import Refused
 
 if TYPE_CHECKING:
     from harken.cli.client import ControllerClient
+    from harken.operate.progress import Report
 
 __all__ = ["Session", "command", "keep_quiet"]
 
@@ -49,26 +50,37 @@ class Session:
 
     def call(self, operation: str, **params: Any) -> Any:
         """Ask the running controller, or the store itself when none runs."""
+        return self._call("", operation, params)
+
+    def call_long(self, work: str, operation: str, **params: Any) -> Any:
+        """Like `call`, for what may take long: a terminal shows how far this work is."""
+        return self._call(work, operation, params)
+
+    def _call(self, work: str, operation: str, params: Mapping[str, Any]) -> Any:
         from harken.cli.client import Unreachable
+        from harken.cli.progress import Working
 
         given = {name: value for name, value in params.items() if value is not None}
+        hidden = self.as_json or not work
         controller = self.controller()
         if controller is not None:
             try:
-                return controller.call(operation, given)
+                with Working(work, away=True, hidden=hidden):
+                    return controller.call(operation, given)
             except Unreachable:
                 # it went between our look and our question, or left its file behind
                 if self.url:
                     raise
-        return asyncio.run(self._offline(operation, given))
+        with Working(work, hidden=hidden) as working:
+            return asyncio.run(self._offline(operation, given, working.report))
 
-    async def _offline(self, operation: str, params: dict[str, Any]) -> Any:
+    async def _offline(self, operation: str, params: dict[str, Any], report: Report) -> Any:
         from harken.app import open_offline
         from harken.operate.operator import CHANGES
 
         keep_quiet()
         async with open_offline(self.directory, write=operation in CHANGES) as operator:
-            answer = await operator.call(operation, **params)
+            answer = await operator.reporting_to(report).call(operation, **params)
             return json.loads(operator.discreet(json.dumps(answer).encode()))
 
 

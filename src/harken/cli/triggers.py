@@ -336,7 +336,7 @@ def backtest_trigger(session: Session, name: str, **given: str | None) -> int:
 
     Changes nothing. Exits 1 when the rules as they are do not give the recorded verdicts.
     """
-    answer = session.call("triggers.backtest", name=name, **given)
+    answer = session.call_long("backtest", "triggers.backtest", name=name, **given)
     if session.as_json:
         print_json(answer)
     else:

@@ -22,10 +22,11 @@ from harken.language.cel import Condition, compile_condition
 from harken.match import Rule, Rules, Screen
 from harken.operate.backtest_clock import PastClock
 from harken.operate.backtest_past import Past, PastRun, commit_of, orders_between, position_in_run, runs_between
-from harken.operate.backtest_scan import STARTED, Scan, differs, scan
+from harken.operate.backtest_scan import STARTED, Reading, Scan, differs, scan
 from harken.operate.clause_blame import blame_rows, blame_sentence
 from harken.operate.context import Context
 from harken.operate.events import moment_of
+from harken.operate.progress import Progress
 from harken.operate.rows import Plain, plain, title_of
 from harken.operate.wording import count
 
@@ -92,7 +93,9 @@ async def backtest(
         rule = Rule(trigger, state, each.name)
         rules = Rules(0, each, (rule,))
         screen = Screen(rule, rules, rule.condition if condition is None else changed)
-        await scan(context.store, screen, rules, name, begin, end, keep_passed=not plainly, found=found)
+        reading = await _reading(context, each, end, alone=len(feeds) == 1)
+        keep = not plainly
+        await scan(context.store, screen, rules, name, begin, end, keep_passed=keep, found=found, on_page=reading.add)
     found.passed.sort()
     tested = _tested(found)
     if plainly:
@@ -119,6 +122,12 @@ async def rules_of(context: Context, name: str) -> tuple[Trigger, TriggerState, 
     if trigger is None or feed is None:
         raise Refused(f"trigger {name} is not configured now", fix="Put it back, then ask again")
     return trigger, state, feed
+
+
+async def _reading(context: Context, feed: Feed, end: datetime | None, *, alone: bool) -> Reading:
+    newest = (await context.store.events(feed=feed.name, limit=1)).items
+    what = "events" if alone else f"events of {context.feed_label(feed.name)}"
+    return Reading(context.report, newest[0] if newest else None, end, what)
 
 
 def _feeds_of(context: Context, trigger: Trigger) -> list[Feed]:
@@ -287,7 +296,7 @@ async def _check(
     async with context.running().scratch(clock := PastClock(world.begin)) as store:
         past = Past(store, clock, world.runs, world.orders)
         await past.open(world.feeds, trigger, world.state, _workflows(trigger))
-        async for commit in _commits(context, world.ids, trigger.name):
+        async for commit in _commits(context, world.ids, trigger.name, "events decided again"):
             group = [(event, recorded) for event, recorded in commit if recorded is not None]
             known = [pair for pair in group if await _is_known(context, tested, world, trigger, *pair, begun)]
             decisions = await past.decide(known) if known else []
@@ -362,7 +371,7 @@ async def _compare(
     async with context.running().scratch(clock := PastClock(world.begin)) as store:
         past = Past(store, clock, world.runs, world.orders)
         await past.open(world.feeds, trigger, world.state, _workflows(trigger))
-        async for commit in _commits(context, world.ids, trigger.name):
+        async for commit in _commits(context, world.ids, trigger.name, "events decided with the change"):
             for (event, recorded), decided in zip(commit, await past.decide(commit), strict=True):
                 if event.id not in world.counted:
                     continue
@@ -383,11 +392,13 @@ async def _compare(
 
 
 async def _commits(
-    context: Context, ids: Sequence[int], name: str
+    context: Context, ids: Sequence[int], name: str, what: str
 ) -> AsyncIterator[list[tuple[Recorded, Verdict | None]]]:
-    """These events with the trigger's verdicts, oldest first, those together that were recorded together."""
+    """These events with the trigger's verdicts, oldest first, those together that were recorded together.
+
+    `what` is said of them to whoever waits."""
     group: list[tuple[Recorded, Verdict | None]] = []
-    async for event in _ordered(context, ids):
+    async for event in _ordered(context, ids, what):
         pair = (event, _verdict(event, name))
         if group and commit_of(*pair) != commit_of(*group[0]):
             yield group
@@ -397,9 +408,10 @@ async def _commits(
         yield group
 
 
-async def _ordered(context: Context, ids: Sequence[int]) -> AsyncIterator[Recorded]:
+async def _ordered(context: Context, ids: Sequence[int], what: str) -> AsyncIterator[Recorded]:
     """These events, oldest first; those that were deleted meanwhile are left out."""
     for begin in range(0, len(ids), PER_READ):
+        context.report(Progress(done=begin, total=len(ids), what=what))
         for event in reversed(await context.store.events_by_id(ids[begin : begin + PER_READ])):
             yield event
 

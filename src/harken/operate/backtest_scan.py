@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from harken.event import Recorded
 from harken.language.cel import bind
 from harken.language.cel.clauses import value_of
 from harken.language.paths import MISSING
 from harken.match import Rules, Screen, Screened
 from harken.operate.past_events import past_variables
+from harken.operate.progress import Progress, Report
+from harken.operate.runs import micros
 from harken.store import History, Records
 
-__all__ = ["NearMisses", "Scan", "history_pages", "scan", "screen_page"]
+__all__ = ["NearMisses", "Reading", "Scan", "about", "history_pages", "scan", "screen_page"]
 
 FIRST_PAGE, LARGEST_PAGE = 200, 8_000
 SMALL_BYTES, LARGE_BYTES = 1_500_000, 6_000_000
@@ -94,12 +97,16 @@ async def scan(
     *,
     keep_passed: bool,
     found: Scan | None = None,
+    on_page: Callable[[History], None] = lambda page: None,
 ) -> Scan:
-    """Read everything of the span, and add it to what was found. Pages are read while the one before is counted."""
+    """Read everything of the span, and add it to what was found. Pages are read while the one before is counted.
+
+    `on_page` gets each of them after it was counted."""
     counting = Counting(screen, keep_passed, found if found is not None else Scan())
     async for page in history_pages(store, rules.feed.name, name, since, until):
         if page.ids:
             await counting.add(store, page)
+        on_page(page)
         # others want to be served too
         await asyncio.sleep(0)
     counting.sum_up()
@@ -288,3 +295,44 @@ def _near(misses: NearMisses, screen: Screen, at: int, event: dict[str, Any], nu
     elif len(misses.values) < MOST_VALUES:
         misses.values[key] = number
         misses.examples.append(event)
+
+
+class Reading:
+    """Estimates from each page of a feed's history how many events there are of it.
+
+    Nobody counts them beforehand, which would take as long as reading them. Ids tell how far it is, and up to a time
+    that was given the times do.
+    """
+
+    def __init__(self, report: Report, newest: Recorded | None, until: datetime | None, what: str) -> None:
+        self._report = report
+        self._by_id = until is None
+        self._last = _last(newest, until)
+        self._what = what
+        self._first: int | None = None
+        self._read = 0
+
+    def add(self, page: History) -> None:
+        """Report what was read with this page."""
+        self._read += len(page.ids)
+        if page.next is None:
+            self._report(Progress(done=self._read, total=self._read, what=self._what))
+        elif page.ids:
+            column = page.ids if self._by_id else page.recorded_at
+            self._first = column[0] if self._first is None else self._first
+            total = about(self._read, self._first, column[-1], self._last)
+            self._report(Progress(done=self._read, total=total, what=self._what, exact=False))
+
+
+def about(read: int, first: int, at: int, last: int) -> int:
+    """How many there are up to `last`, if `read` of them were from `first` to `at` and the others are as dense."""
+    way = at - first + 1
+    return max(read, round(read * (last - first + 1) / way))
+
+
+def _last(newest: Recorded | None, until: datetime | None) -> int:
+    if newest is None:
+        return 0
+    if until is None:
+        return newest.id
+    return micros(min(until, newest.recorded_at))

@@ -16,6 +16,7 @@ from harken.operate import events, runs
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
+from harken.operate.progress import Progress
 from harken.operate.replay import decide_replay, start_replay
 from harken.operate.rows import Plain, plain, run_row
 from harken.runs import OPEN
@@ -34,6 +35,7 @@ UNDO_SECONDS = 60.0
 PAGE = 500
 RETRIED = frozenset({"failed", "dead", "cancelled"})
 OF_RUNS = ("retry", "cancel", "release")
+NOUNS = {"retry": "runs", "cancel": "runs", "release": "runs", "drop": "dead letters", "replay": "events"}
 LISTS = {
     "retry": runs.list_runs,
     "cancel": runs.list_runs,
@@ -120,7 +122,8 @@ async def execute(context: Context, *, id: str) -> Plain:
     done: list[Any] = []
     refused: list[Plain] = []
     started: list[str] = []
-    for one in value["ids"]:
+    for number, one in enumerate(value["ids"]):
+        context.report(Progress(done=number, total=len(value["ids"]), what=NOUNS[value["action"]]))
         try:
             started += await _act(context, id, value, one, now)
             done.append(one)

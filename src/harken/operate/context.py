@@ -11,6 +11,7 @@ from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import INTERNAL, Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
 from harken.operate.principal import OPERATOR, Principal
+from harken.operate.progress import Report, ignore
 from harken.runs import Run, Workflow
 from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
@@ -62,6 +63,7 @@ class Context:
         self.timings = timings
         self.clock = clock
         self.principal = OPERATOR
+        self.report: Report = ignore
         self._engine = engine
         self._current = _Current(loaded)
 
@@ -77,10 +79,11 @@ class Context:
         """Have a configuration of which only this part has changed."""
         self._current.load_part(loaded, part)
 
-    def acting_as(self, principal: Principal) -> Context:
-        """The same for one call by somebody else; a new configuration is that of both."""
+    def acting_as(self, principal: Principal, report: Report = ignore) -> Context:
+        """The same for one call by somebody else, who is told how far it is; a new configuration is that of both."""
         found = copy.copy(self)
         found.principal = principal
+        found.report = report
         return found
 
     @property

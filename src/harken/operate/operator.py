@@ -50,6 +50,7 @@ from harken.operate.ownership import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
+from harken.operate.progress import Report, ignore
 from harken.operate.replay import replay_range
 from harken.operate.rerun import rerun
 from harken.operate.rows import Plain
@@ -211,6 +212,7 @@ class Operator:
     ) -> None:
         self._context = Context(store, engine, loaded, clock, timings)
         self._principal = OPERATOR
+        self._report: Report = ignore
 
     @property
     def loaded(self) -> Loaded | None:
@@ -229,6 +231,12 @@ class Operator:
         """The same operations, called by somebody else than the operator."""
         found = copy.copy(self)
         found._principal = principal
+        return found
+
+    def reporting_to(self, report: Report) -> Operator:
+        """The same operations, which tell how far they are if they take long."""
+        found = copy.copy(self)
+        found._report = report
         return found
 
     async def log_in(self, identity: Identity, seconds: float) -> str:
@@ -258,7 +266,7 @@ class Operator:
         permission = require_role(self._principal, operation)
         if missing := [name for name in _required(operation) if name not in params]:
             raise Malformed(f"{operation} needs {missing[0]}", fix=f"Send {missing[0]}")
-        context = self._context.acting_as(self._principal)
+        context = self._context.acting_as(self._principal, self._report)
         ownership = Ownership(context, self._principal)
         try:
             params = await ownership.admit(permission, params)

@@ -22,6 +22,7 @@ from harken.operate.context import Context
 from harken.operate.events import ALWAYS, mark_replay, moment_of
 from harken.operate.idempotency import new_id
 from harken.operate.past_events import event_of
+from harken.operate.progress import Progress
 from harken.operate.rows import Plain, title_of
 from harken.store import Intent, NewRun
 
@@ -133,7 +134,8 @@ async def _span(context: Context, feeds: set[str], begin: datetime, end: datetim
             after = page.next
             if len(ids) > MOST:
                 raise Refused(f"that is more than {MOST} events", fix="Replay a shorter span: --since, --until")
-    for part in _parts(sorted(ids)):
+    for number, part in enumerate(_parts(sorted(ids))):
+        context.report(Progress(done=number * PAGE, total=len(ids)))
         for event in reversed(await context.store.events_by_id(part)):
             yield event
 

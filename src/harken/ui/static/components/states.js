@@ -1,8 +1,17 @@
-// What stands in place of data: it is being loaded, there is none yet, a filter hides all of it, or it cannot be had.
-import { html } from "../vendor/preact.js";
+// What stands in place of data: it is being loaded or made, there is none yet, a filter hides all of it, or it cannot be had.
+import { html, useRef, useState } from "../vendor/preact.js";
+import { useInterval } from "../resource.js";
 
 export function Loading({ what = "" }) {
   return html`<p class="state" role="status"><span class="spinner" aria-hidden="true"></span>Loading ${what}…</p>`;
+}
+
+/** Something that was asked for takes long: after two seconds it says for how long. */
+export function Working({ what }) {
+  const began = useRef(performance.now());
+  const [seconds, setSeconds] = useState(0);
+  useInterval(() => setSeconds(Math.round((performance.now() - began.current) / 1000)), 1000);
+  return html`<p class="state"><span class="spinner" aria-hidden="true"></span><span role="status">Working: ${what}…</span>${seconds > 1 && html` ${seconds} s`}</p>`;
 }
 
 /** There is nothing: `children` say how to get something. */

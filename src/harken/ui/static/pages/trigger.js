@@ -9,7 +9,7 @@ import { JsonView } from "../components/json_view.js";
 import { Editor } from "../components/lazy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
-import { Empty, Shown } from "../components/states.js";
+import { Empty, Shown, Working } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock, Due } from "../components/time_text.js";
@@ -135,13 +135,23 @@ const TICKS = [
 function TryCondition({ trigger }) {
   const [condition, setCondition] = useDraft(`condition.${trigger.name}`, trigger.condition);
   const [answer, setAnswer] = useState(null);
-  const test = async () => setAnswer(await post(at`/api/triggers/${trigger.name}/backtest`, { condition, last: "7d" }));
+  const [working, setWorking] = useState(false);
+  const test = async () => {
+    setAnswer(null);
+    setWorking(true);
+    try {
+      setAnswer(await post(at`/api/triggers/${trigger.name}/backtest`, { condition, last: "7d" }));
+    } finally {
+      setWorking(false);
+    }
+  };
   const read = async () => setAnswer({ preview: await post(at`/api/triggers/${trigger.name}/test`, {}) });
   if (!may("triggers.backtest")) return html`<${Empty} title="Your token may not try conditions."><p>An operator may.</p><//>`;
   return html`<section class="card stack" aria-labelledby="try"><h2 id="try">What would another condition have done?</h2>
       <${Editor} value=${condition} onChange=${setCondition} language="text" label="Condition in CEL" />
       <p class="buttons">${trigger.interval_seconds != null && html`<${Action} operation="triggers.test" act=${read}>Dry run: read the source now<//>`}
         <${Action} operation="triggers.backtest" tone="primary" act=${test}>Try it on the last 7 days<//></p></section>
+    ${working && html`<${Working} what="deciding the events of the last 7 days again" />`}
     ${answer?.preview && html`<${Preview} preview=${answer.preview} />`}
     ${answer?.lines && html`<${Backtest} answer=${answer} />`}`;
 }
