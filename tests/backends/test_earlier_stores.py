@@ -1,4 +1,4 @@
-"""A store that an earlier version wrote opens, is migrated, and keeps every row.
+"""A store in a file that an earlier version wrote opens, is migrated, and keeps every row.
 
 The files were written by `harken start` of commits b7ac51a (schema 4) and abfea9f (schema 7): six orders by webhook, of
 which four start runs, each with a run that waits for a person and one that died; and a schedule.
@@ -19,7 +19,7 @@ from harken.backends.sqlite.connection import connect, migrate
 from harken.cli.root import run
 
 FILES = Path(__file__).parent / "earlier_stores"
-SCHEMAS = sorted(FILES.glob("*.xz"))
+SCHEMAS = sorted(FILES.glob("sqlite-*.xz"))
 
 
 @pytest.fixture(params=SCHEMAS, ids=lambda file: file.name.split(".")[0])

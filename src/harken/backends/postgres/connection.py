@@ -343,6 +343,7 @@ async def prepare(connection: Any, key: str, place: str, *, readonly: bool) -> S
             raise Misconfigured(f"there is no store in {place}", fix="Start once: harken start")
         if version < len(_migrations()):
             raise Misconfigured("the store was written by an older Harken", fix="Start once: harken start")
+        _refuse_newer(version)
         return _open_seal(await connection.fetchval("SELECT wrapped FROM seal"), key, place)
     async with connection.transaction():
         await _lock_schema(connection)
@@ -370,14 +371,19 @@ async def _version(connection: Any) -> int:
     return int(await connection.fetchval("SELECT coalesce(max(number), 0) FROM harken_migrations"))
 
 
+def _refuse_newer(version: int) -> None:
+    ours = len(_migrations())
+    if version > ours:
+        fix = "Use that version, or restore a backup made by this one"
+        raise Misconfigured(f"the store was written by a newer Harken (schema {version}, ours {ours})", fix=fix)
+
+
 async def _migrate(connection: Any, place: str) -> None:
     """Apply the missing migrations, all in the caller's transaction."""
     if await connection.fetchval("SELECT current_setting('server_version_num')::int") < OLDEST_VERSION:
         raise Misconfigured(f"{place} is too old", fix="Use PostgreSQL 13 or newer")
     names, version = _migrations(), await _version(connection)
-    if version > len(names):
-        fix = "Use that version, or restore a backup made by this one"
-        raise Misconfigured(f"the store was written by a newer Harken (schema {version}, ours {len(names)})", fix=fix)
+    _refuse_newer(version)
     if not version:
         await connection.execute(
             "CREATE TABLE harken_migrations (number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz"
