@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from playwright.async_api import BrowserContext, Page, expect
+import pytest
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from tests.ui.harken_process import HarkenProcess
 
@@ -90,6 +91,28 @@ async def test_the_page_says_that_the_server_is_away_keeps_what_was_typed_and_go
     await expect(banner).to_have_count(0)
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     await expect(page.get_by_role("combobox")).to_have_value("typed")
+
+
+@pytest.mark.parametrize(
+    ("part", "path", "shown"), [("pages/integrations", "/integrations", "h1"), ("components/chart", "/", ".uplot")]
+)
+async def test_a_part_that_could_not_be_loaded_comes_when_the_server_answers(
+    page: Page, harken: HarkenProcess, part: str, path: str, shown: str
+) -> None:
+    failed: list[str] = []
+
+    async def fail_once(route: Route) -> None:
+        if failed:
+            await route.continue_()
+        else:
+            failed.append(route.request.url)
+            await route.abort()
+
+    await page.route(f"**/{part}.js", fail_once)
+    await harken.send("deploys", id="d-1", service="checkout")
+    await page.goto(path)
+    await expect(page.locator(shown).first).to_be_visible()
+    assert len(failed) == 1
 
 
 async def test_a_server_that_hangs_is_away_too(page: Page, harken: HarkenProcess) -> None:

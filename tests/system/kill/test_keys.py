@@ -259,7 +259,7 @@ EFFECTS = {
     "events.replay_range": _runs_of("hooks", _replay_range),
     "runs.rerun": _runs_of("quick", _rerun),
     "triggers.create": _found(_create),
-    "runs.retry": _found(_retry, lost=True),
+    "runs.retry": _found(_retry),
     "runs.approve": _found(_approve, lost=True),
     "runs.cancel": _found(_cancel, lost=True),
     "dead.drop": _found(_drop, lost=True),

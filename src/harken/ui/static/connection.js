@@ -8,8 +8,11 @@ export const recoveries = signal(0);
 
 const PING_MS = 2000;
 const PATIENCE_MS = 2500; // with PING_MS before it, who looks at a page knows within five seconds
+const RELOADED = "harken.reloaded";
+const RELOAD_MS = 60_000;
 let lastAnswer = Date.now();
 let pinging = false;
+let incomplete = false;
 
 export function noteLost() {
   if (!awaySince.value) awaySince.value = Date.now();
@@ -19,8 +22,22 @@ export function noteAnswer() {
   lastAnswer = Date.now();
   if (awaySince.value) {
     awaySince.value = 0;
+    if (incomplete && mayReload()) location.reload();
     recoveries.value += 1;
   }
+}
+
+/** A module could not be loaded. A browser does not ask for it again, so the page is loaded anew when the server answers. */
+export function noteIncomplete() {
+  incomplete = true;
+  noteLost();
+}
+
+/** Not again within a minute: a module that never loads must not become a page that flickers for ever. */
+function mayReload() {
+  const before = Number(sessionStorage.getItem(RELOADED) ?? 0);
+  sessionStorage.setItem(RELOADED, String(Date.now()));
+  return Date.now() - before > RELOAD_MS;
 }
 
 /** Ask for a sign of life whenever nothing else has had an answer for a while. */

@@ -7,6 +7,7 @@ import { Failed, Loading, NoPage } from "./states.js";
 import { SignIn } from "./sign_in.js";
 import { reveal } from "./tabs.js";
 import { Toasts } from "./toast.js";
+import { noteIncomplete } from "../connection.js";
 import { overlay } from "../keys.js";
 import { pages } from "../pages/index.js";
 import { route } from "../router.js";
@@ -71,7 +72,7 @@ function CurrentPage() {
     document.title = `${page.title ?? page.nav} · Harken`;
     page.load().then(
       (module) => setLoaded({ page, Page: module.default }),
-      (error) => setLoaded({ page, error }),
+      (error) => (setLoaded({ page, error }), noteIncomplete()),
     );
   }, [page]);
   useEffect(() => {
