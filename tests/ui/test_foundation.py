@@ -80,7 +80,7 @@ async def test_the_page_says_that_the_server_is_away_keeps_what_was_typed_and_go
     await open_overview(page)
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     # what is only loaded when it is needed has come
-    await expect(page.locator(".chart-space")).to_have_count(0)
+    await expect(page.locator(".uplot")).to_be_visible()
     await page.keyboard.press("Control+k")
     await page.get_by_role("combobox").fill("typed")
     await harken.stop()
