@@ -14,7 +14,7 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (core
 # some machines forbid it; compiling everything again for each of the hundreds of processes that the tests start takes
 # longer than the tests
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -p tests.forked_workers --workers $(WORKERS)
 DEMO ?=
 # how long `make soak` is (tests/soak.py)
 ROUNDS ?= 1

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from _pytest.nodeid import coerce_node_id
 
+from tests.forked_workers import takes_long
 from tests.memory_files import in_memory
 
 __all__ = ["logs_as_they_were"]
@@ -20,15 +20,14 @@ pytest.register_assert_rewrite("harken.testing.source", "harken.testing.destinat
 pytest.register_assert_rewrite("tests.services.trackers", "tests.services.whole")
 
 PROCESS_SECONDS = 900
-LONG = ("tests/system/", "tests/docs/test_walk_through.py", "tests/mcp/test_conformance.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # every worker makes thousands of tests, which stay until its end: looking for garbage among them is a third of it
+    # thousands of tests are made, which stay until the end: looking for garbage among them is a third of it
     gc.disable()
     if memory := in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
-    # nobody's keys, settings and caches: what one test leaves there is not found by another worker or clone
+    # nobody's keys, settings and caches: what one test leaves there is not found by another clone
     home = tempfile.mkdtemp(prefix="harken-home-")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     os.environ["HOME"] = home
@@ -50,29 +49,14 @@ def logs_as_they_were() -> Iterator[None]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        _name_group(config, item)
         if item.get_closest_marker("process") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROCESS_SECONDS))
     # what takes long begins early, so that no worker is still busy with it when the others are done
-    items.sort(key=lambda item: not _takes_long(item))
+    items.sort(key=lambda item: not takes_long(item))
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-def _name_group(config: pytest.Config, item: pytest.Item) -> None:
-    """Add its group to the id of a test, by which xdist deals tests out.
-
-    xdist 3.8 does it in a way that pytest 9.2 ignores: each worker got some tests of a group, and started its servers.
-    """
-    group = item.get_closest_marker("xdist_group")
-    if group and config.getoption("loadgroup", False) and not item.nodeid.endswith(f"@{group.args[0]}"):
-        item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
-
-
-def _takes_long(item: pytest.Item) -> bool:
-    return item.nodeid.startswith(LONG) or item.get_closest_marker("process") is not None

@@ -11,7 +11,7 @@ import pytest
 from harken import __version__
 from tests.forked_harken import ForkedHarken
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("forked")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("forked")]
 
 
 async def test_it_prints_its_answer_and_ends_with_its_code() -> None:

@@ -30,7 +30,7 @@ from tests.servers.redis import RedisServer
 __all__ = ["server", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("compact-verdicts")
+pytestmark = pytest.mark.worker_group("compact-verdicts")
 
 THOUSAND = [declined(number) for number in range(1000)]
 

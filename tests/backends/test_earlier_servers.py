@@ -35,7 +35,7 @@ from tests.servers.redis import RedisServer
 from tests.system.fleet.replica_processes import until
 
 # its servers are started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("earlier-servers")
+pytestmark = pytest.mark.worker_group("earlier-servers")
 
 COMMITS = sorted(path.name for path in STORES.iterdir() if path.is_dir())
 

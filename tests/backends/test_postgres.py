@@ -23,7 +23,7 @@ from tests.soak import SOAK, larger
 __all__ = ["quick_keys", "server", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.worker_group("postgres")
 
 SMALL = Settings(pool=3)
 CLAIM_SECONDS = 60.0

@@ -23,7 +23,7 @@ from tests.backends.postgres_database import server, session, url
 __all__ = ["server", "session", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("postgres-fleet")
+pytestmark = pytest.mark.worker_group("postgres-fleet")
 
 REPLICAS = 4
 WAIT = 10.0

@@ -24,7 +24,7 @@ from tests.backends.postgres_database import server, session, url
 __all__ = ["server", "session", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("postgres-growth")
+pytestmark = pytest.mark.worker_group("postgres-growth")
 
 GROWING = {"memory", "events", "runs", "run_events", "journal", "ticks", "buried", "objects"}
 LISTING = feed("listing", identity="once")

@@ -28,7 +28,7 @@ from tests.servers.postgres import PostgresServer
 __all__ = ["server", "session", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("postgres-server")
+pytestmark = pytest.mark.worker_group("postgres-server")
 
 KEY = "a long key of the operator"
 QUICK = Settings(pool=2, lock=0.2, answer=3.0, connect=3.0)

@@ -19,7 +19,7 @@ from tests.backends.postgres_database import server, session, url
 __all__ = ["server", "session", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("postgres-shards")
+pytestmark = pytest.mark.worker_group("postgres-shards")
 
 MOMENT = 0.3
 """Seconds that are enough for a call that waits for no lock."""

@@ -26,7 +26,7 @@ from tests.soak import SOAK, larger
 __all__ = ["quick_keys"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("redis")
+pytestmark = pytest.mark.worker_group("redis")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from harken.testing.store.world import definitions
 from tests.servers.redis import RedisServer
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("redis-server")
+pytestmark = pytest.mark.worker_group("redis-server")
 
 KEY = "a long key of the operator"
 

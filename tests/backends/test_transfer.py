@@ -27,7 +27,7 @@ from tests.servers.redis import RedisServer
 __all__ = ["quick_keys", "server", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("transfer")
+pytestmark = pytest.mark.worker_group("transfer")
 
 KEY = "a long key of the operator"
 

@@ -23,7 +23,7 @@ from tests.backends.test_transfer import PostgresPlace, RedisPlace, SqlitePlace,
 __all__ = ["redis_server", "redis_url", "server", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("transfer-copying")
+pytestmark = pytest.mark.worker_group("transfer-copying")
 
 
 class Notes:

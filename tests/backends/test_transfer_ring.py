@@ -26,7 +26,7 @@ from tests.soak import larger
 __all__ = ["quick_keys", "redis_server", "redis_url", "server", "url"]
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("transfer-ring")
+pytestmark = pytest.mark.worker_group("transfer-ring")
 
 LARGE = larger(__file__, 8_000)
 MB = 1_000_000

@@ -79,7 +79,7 @@ def test_without_npm_nothing_is_installed(monkeypatch, tmp_path):
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("bench")
+@pytest.mark.worker_group("bench")
 def test_harken_itself_is_measured_as_a_peer():
     found = measure(TINY, lambda line: None, [peers.HARKEN])
     assert [bool(figure.value) for figure in found] == [True] * 4

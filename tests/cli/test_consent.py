@@ -18,7 +18,7 @@ from harken.clock import SystemClock
 from harken.testing.fakes.google import CLIENT_ID, REFRESH_TOKEN, GoogleServer
 from tests.forked_harken import ForkedHarken
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("cli-consent")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("cli-consent")]
 
 BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
 

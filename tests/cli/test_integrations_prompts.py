@@ -15,7 +15,7 @@ import pytest
 from tests.cli.terminal import Terminal, at_a_terminal
 from tests.credentials.parcel_server import TOKEN
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("cli-prompts")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("cli-prompts")]
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ async def test_without_a_section_every_command_says_so(terminal: Terminal) -> No
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("cli-process")
+@pytest.mark.worker_group("cli-process")
 def test_a_changed_file_and_a_hangup_reload_the_jobs(tmp_path: Path) -> None:
     directory = tmp_path / "agency"
     directory.mkdir()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("cli-process")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("cli-process")]
 
 HELLO = """\
 name: hello

@@ -20,7 +20,7 @@ import pytest
 
 from harken.demo import SCENARIOS
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("demo")]
 
 
 COMMAND = [sys.executable, "-m", "harken.cli", "demo", "--port", "0"]

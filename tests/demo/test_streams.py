@@ -12,7 +12,7 @@ import pytest
 
 from tests.demo.test_demo import Terminal, rows_below
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("demo")]
 
 COMMAND = [sys.executable, "-m", "harken.cli", "demo", "streams", "--port", "0"]
 EACH_ORDER, NONE = ("events at source", "recorded", "runs", "deliveries"), ("lost", "duplicate", "unexpected")

@@ -39,7 +39,7 @@ def about(finished: subprocess.CompletedProcess[str], number: int) -> list[str]:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("demo")
+@pytest.mark.worker_group("demo")
 class TestToItsEnd:
     def test_nothing_is_lost_doubled_or_made_up(self, finished):
         assert (finished.returncode, finished.stderr) == (0, ""), finished.stdout
@@ -80,7 +80,7 @@ class TestToItsEnd:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("demo")
+@pytest.mark.worker_group("demo")
 def test_in_80x24_events_runs_and_tickets_are_visible_and_there_is_a_page():
     with Terminal(COMMAND) as terminal:
         display = terminal.wait_until(lambda lines: any("shows the label harken:in-progress" in line for line in lines))

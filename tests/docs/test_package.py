@@ -15,7 +15,7 @@ import harken
 from tests.docs.wheel import ROOT, build_wheel
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-pytestmark = pytest.mark.xdist_group("package")
+pytestmark = pytest.mark.worker_group("package")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 from tests.docs.wheel import build_wheel, installed
 from tests.servers.ports import free_port
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("tutorial")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("tutorial")]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial" / "first-service.md").read_text("utf-8")

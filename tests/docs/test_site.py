@@ -17,7 +17,7 @@ import pytest
 from tests.docs.wheel import ROOT
 from tests.downloads import skip_or_fail
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("site")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("site")]
 
 # what a browser fetches by itself; where a person clicks may be elsewhere
 FETCHED = {"script": "src", "img": "src", "source": "src", "iframe": "src", "video": "src", "object": "data"}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("tutorial")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("tutorial")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial" / "first-workflow.md").read_text("utf-8")
 WORKFLOW = re.search(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

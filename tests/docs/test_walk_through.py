@@ -25,7 +25,7 @@ from tests.docs.wheel import ROOT, build_wheel, fresh_machine
 from tests.servers.ports import free_port
 
 # all pages are followed before the first test, each command in a process of its own
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("walk-through"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("walk-through"), pytest.mark.timeout(900)]
 
 REWRITING = bool(os.environ.get("HARKEN_REWRITE_DOCS"))
 README, INSTALL = ROOT / "README.md", ROOT / "docs" / "how-to" / "install.md"

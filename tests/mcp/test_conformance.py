@@ -14,7 +14,7 @@ import pytest
 from tests.downloads.node_programs import command
 from tests.mcp.world import House
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("mcp-node"), pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("mcp-node"), pytest.mark.timeout(700)]
 
 STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[-\d]+Z$")
 PASS = {

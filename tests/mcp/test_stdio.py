@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.mcp.world import House, words
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("mcp-stdio")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("mcp-stdio")]
 
 HARKEN = [sys.executable, "-m", "harken.cli"]
 

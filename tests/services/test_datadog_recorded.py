@@ -21,7 +21,7 @@ from harken.testing.fakes.server import Answer
 from tests.downloads.corpora import corpus
 from tests.services.datadog import LONG_AGO, Watch, served
 
-pytestmark = [pytest.mark.xdist_group("datadog-corpus"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.worker_group("datadog-corpus"), pytest.mark.timeout(300)]
 
 WORDS = {"Alert": "triggered", "Warn": "warn", "No Data": "no_data", "OK": "ok"}
 ALL = ["triggered", "warn", "no_data", "ok"]

@@ -28,7 +28,7 @@ from tests.downloads.corpora import corpus
 from tests.services.github import source
 from tests.services.reading import events, page
 
-pytestmark = [pytest.mark.xdist_group("github-corpus"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.worker_group("github-corpus"), pytest.mark.timeout(300)]
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 RECORDED = re.compile(

@@ -21,7 +21,7 @@ from tests.services.names import Names
 from tests.services.reading import events, read, subjects
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("imap")
+pytestmark = pytest.mark.worker_group("imap")
 
 DAY = 86_400.0
 

@@ -17,7 +17,7 @@ from tests.downloads.corpora import corpus
 from tests.services.jira import serving, source
 from tests.services.reading import events, read
 
-pytestmark = [pytest.mark.xdist_group("collector-corpora"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.worker_group("collector-corpora"), pytest.mark.timeout(300)]
 
 LONG_AGO = datetime(2010, 1, 1, tzinfo=UTC)
 AARON = "557058:d40693ec-2876-4c4d-8fc7-e3b3f923e155"

@@ -20,7 +20,7 @@ from tests.downloads.corpora import corpus
 from tests.services.reading import events, read
 from tests.services.slack_world import source, workspace
 
-pytestmark = [pytest.mark.xdist_group("collector-corpora"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.worker_group("collector-corpora"), pytest.mark.timeout(300)]
 
 LONG_AGO = datetime(2010, 1, 1, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from harken.language.go_template.template import compile_template
 from tests.downloads import go_oracle
 from tests.downloads.go_oracle import Oracle
 
-pytestmark = pytest.mark.xdist_group("go")
+pytestmark = pytest.mark.worker_group("go")
 
 DATA: dict[str, Any] = {
     "big": 1234567.5,

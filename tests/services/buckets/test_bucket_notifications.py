@@ -19,7 +19,7 @@ from harken.testing import START, HandClock
 from tests.servers.moto import REGION, MotoServer
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("sqs")
+pytestmark = pytest.mark.worker_group("sqs")
 
 numbers = count(1)
 

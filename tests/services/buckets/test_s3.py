@@ -38,7 +38,7 @@ from tests.services.buckets.serving import serving
 from tests.soak import larger
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = pytest.mark.worker_group("s3")
 
 
 @pytest.fixture(scope="module")

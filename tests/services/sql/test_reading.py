@@ -16,7 +16,7 @@ from harken.testing.source import Service, SourceContract
 from tests.services.reading import events, page, read, subjects
 from tests.services.sql.databases import Db, Hand, MariaDb, order, rows_of, written
 
-pytestmark = pytest.mark.xdist_group("sql")
+pytestmark = pytest.mark.worker_group("sql")
 
 
 class OnOrders:

@@ -16,7 +16,7 @@ from harken.testing import START
 from tests.services.reading import read, subjects
 from tests.services.sql.databases import Db, Hand, MariaDb, PostgresDb, SqliteDb, order, rows_of
 
-pytestmark = pytest.mark.xdist_group("sql")
+pytestmark = pytest.mark.worker_group("sql")
 
 only = pytest.mark.parametrize
 SERVERS = only("db", ["postgres", "mariadb"], indirect=True)

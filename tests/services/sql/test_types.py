@@ -28,7 +28,7 @@ from harken.testing import START
 from tests.services.reading import events, read, subjects
 from tests.services.sql.databases import Db, Hand, MariaDb, order, rows_of, written
 
-pytestmark = pytest.mark.xdist_group("sql")
+pytestmark = pytest.mark.worker_group("sql")
 
 UTC_ZONE = ZoneInfo("UTC")
 POSTGRES = """SELECT 1 AS id, timestamptz '2026-01-05 10:00:00.123456+01' AS at,

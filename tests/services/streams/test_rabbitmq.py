@@ -26,7 +26,7 @@ from tests.servers.ports import free_port
 from tests.servers.rabbitmq import RabbitServer
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("rabbitmq")
+pytestmark = pytest.mark.worker_group("rabbitmq")
 
 QUEUE, DEAD = "orders", "orders.dead"
 

@@ -27,7 +27,7 @@ from harken.testing.stream import Broker, Follower, StreamContract
 from tests.servers.moto import COUNT_SECONDS, REGION, MotoServer
 
 # its server is started once, and not by each worker
-pytestmark = pytest.mark.xdist_group("sqs")
+pytestmark = pytest.mark.worker_group("sqs")
 
 numbers = count(1)
 

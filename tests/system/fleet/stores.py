@@ -16,7 +16,7 @@ __all__ = ["BOTH", "POSTGRES", "REDIS", "StoreServer", "running"]
 
 
 def _on(*kinds: str) -> pytest.MarkDecorator:
-    found = [pytest.param(kind, marks=pytest.mark.xdist_group(f"fleet-{kind}")) for kind in kinds]
+    found = [pytest.param(kind, marks=pytest.mark.worker_group(f"fleet-{kind}")) for kind in kinds]
     return pytest.mark.parametrize("kind", found)
 
 

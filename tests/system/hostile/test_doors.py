@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.hostile.misbehaving_server import HOOK, started, types, until, write
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-doors")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("hostile-doors")]
 
 WIDE = "trigger: {webhook: {id: wide, scheme: none, allow_unsigned: true, id_field: id, max_bytes: 3000000}}\n"
 SIGNED = "trigger: {webhook: {id: signed, secret: s3cret, id_field: id}}\n"

@@ -86,14 +86,14 @@ def found(text: bytes) -> set[str]:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-encryption")
+@pytest.mark.worker_group("hostile-encryption")
 async def test_without_a_key_all_of_it_can_be_read(tmp_path: Path) -> None:
     """The other half of the next test: what it looks for is really there to be found."""
     assert found(await filled(tmp_path)) == set(SECRET)
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-encryption")
+@pytest.mark.worker_group("hostile-encryption")
 async def test_with_a_key_no_file_tells_anything_and_no_other_key_changes_a_byte(tmp_path: Path) -> None:
     text = await filled(tmp_path, **{ENV: OLD})
     assert found(text) == set()
@@ -218,7 +218,7 @@ async def test_a_store_that_somebody_writes_is_not_rekeyed(tmp_path: Path) -> No
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-encryption")
+@pytest.mark.worker_group("hostile-encryption")
 async def test_a_person_changes_the_key_from_the_command_line(tmp_path: Path) -> None:
     write(tmp_path, hook=HOOK)
     new = tmp_path / "new-key"
@@ -242,7 +242,7 @@ async def test_a_person_changes_the_key_from_the_command_line(tmp_path: Path) ->
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-encryption")
+@pytest.mark.worker_group("hostile-encryption")
 async def test_a_crash_between_the_store_and_the_stored_secrets_locks_nobody_out(tmp_path: Path) -> None:
     write(tmp_path, hook=HOOK.replace("}}", ", secret: '${secret:hook}'}}").replace("none", "hmac"))
     path = tmp_path / "harken.db"
@@ -262,7 +262,7 @@ async def test_a_crash_between_the_store_and_the_stored_secrets_locks_nobody_out
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-encryption")
+@pytest.mark.worker_group("hostile-encryption")
 async def test_a_store_that_cannot_be_rekeyed_leaves_the_stored_secrets_as_they_were(tmp_path: Path) -> None:
     write(tmp_path, hook=HOOK)
     path = tmp_path / "harken.db"
@@ -278,7 +278,7 @@ async def test_a_store_that_cannot_be_rekeyed_leaves_the_stored_secrets_as_they_
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-encryption")
+@pytest.mark.worker_group("hostile-encryption")
 async def test_secrets_that_were_stored_before_the_first_start_follow_the_key_too(tmp_path: Path) -> None:
     write(tmp_path, hook=HOOK)
     env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home"), ENV: OLD}

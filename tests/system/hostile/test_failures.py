@@ -252,7 +252,7 @@ async def test_a_reload_that_the_store_refuses_is_made_up_for_by_the_next(tmp_pa
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-failures")
+@pytest.mark.worker_group("hostile-failures")
 async def test_a_real_process_counts_on_after_kill_9_and_a_person_frees_it(tmp_path: Path) -> None:
     async with Source.serve() as shop, Source.serve() as other:
         shop.answers = {"/all": says(b"", "503 Service Unavailable")}

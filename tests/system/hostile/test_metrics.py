@@ -216,7 +216,7 @@ def test_a_label_that_strangers_fill_is_bounded() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-metrics")
+@pytest.mark.worker_group("hostile-metrics")
 async def test_promtool_has_nothing_to_say_about_a_real_page(tmp_path: Path) -> None:
     promtool = program("prometheus")
     async with Source.serve() as shop:
@@ -262,7 +262,7 @@ def names(page: bytes) -> set[str]:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-metrics")
+@pytest.mark.worker_group("hostile-metrics")
 async def test_a_page_that_is_switched_off_is_not_there(tmp_path: Path) -> None:
     write(tmp_path, "store: harken.db\nmetrics: {enabled: false}\n", hook=HOOK)
     async with started(tmp_path) as harken:

@@ -165,7 +165,7 @@ async def test_a_credential_that_turns_up_while_budgets_are_written_disturbs_not
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-rates")
+@pytest.mark.worker_group("hostile-rates")
 async def test_kill_9_right_after_a_429_and_still_nobody_asks(tmp_path: Path) -> None:
     async with Source.serve() as shop, Source.serve() as other:
         shop.answers = {"/all": says(b"", "429 Too Many Requests", "Retry-After: 700"), "/pages": says(b"{}")}

@@ -16,7 +16,7 @@ import pytest
 from tests.credentials.parcel_server import Depot, install
 from tests.system.hostile.misbehaving_server import PATIENCE, Harken, started, types, until
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-secrets")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("hostile-secrets")]
 
 STORED, GIVEN, WRITTEN = "st0red/5ecret+token=aaaa", "g1ven-5ecret-token-bbbb", "wr1tten-5ecret-token-cccc"
 USER = "ada@example.org"

@@ -106,7 +106,7 @@ def leaks(directory: Path, token: str) -> Sequence[str]:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-secrets")
+@pytest.mark.worker_group("hostile-secrets")
 async def test_a_token_that_steps_pass_around_is_not_in_the_files(tmp_path: Path) -> None:
     async with Source.serve() as server:
         server.answers = {f"/hooks/{TOKEN}": says(b"", "500 Boom")}
@@ -130,7 +130,7 @@ async def all_done(harken: Harken) -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-secrets")
+@pytest.mark.worker_group("hostile-secrets")
 async def test_what_was_kept_before_it_was_a_secret_is_not_told_without_a_controller(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "workflows" / "hook.yaml").write_text(HOOK + NOTE)

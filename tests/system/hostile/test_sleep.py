@@ -88,7 +88,7 @@ def false_time(file: Path) -> Mapping[str, str]:
 
 
 @pytest.mark.process
-@pytest.mark.xdist_group("hostile-sleep")
+@pytest.mark.worker_group("hostile-sleep")
 async def test_a_real_process_that_was_stopped_for_nine_hours_catches_up(tmp_path: Path) -> None:
     offset = tmp_path / "offset"
     offset.write_text("+0\n")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.hostile.misbehaving_server import Source, never_ends, says, started, until, write
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-sources")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("hostile-sources")]
 
 MAIN = "store: harken.db\nintegrations:\n  shop: {kind: json, allow_private_networks: true}\nfeeds:\n"
 FEED = '  {name}: {{integration: shop, interval: 1s, page_timeout: {wait}s, query: {{url: "{url}/{name}"{more}}}}}\n'

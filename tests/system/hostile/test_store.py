@@ -15,7 +15,7 @@ import pytest
 from tests.servers.ports import free_port
 from tests.system.hostile.misbehaving_server import HOOK, Harken, launched, started, types, until, write
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-store")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("hostile-store")]
 
 
 async def _keys(harken: Harken) -> list[str]:

@@ -18,7 +18,7 @@ from tests.servers.ports import free_port
 from tests.system.hostile import crowd
 from tests.system.hostile.misbehaving_server import HOOK, PATIENCE, Harken, started, write
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-strangers")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("hostile-strangers")]
 
 ROUNDS = 6
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"

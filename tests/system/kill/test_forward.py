@@ -33,7 +33,7 @@ WAIT_AFTER_LOCK = 5.0
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.xdist_group("kill"),
+    pytest.mark.worker_group("kill"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
     pytest.mark.timeout(patience(1_200)),
 ]

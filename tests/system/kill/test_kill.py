@@ -26,7 +26,7 @@ ROUNDS = longer(__file__, 60)
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.xdist_group("kill"),
+    pytest.mark.worker_group("kill"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
     pytest.mark.timeout(patience(1_800)),
 ]

@@ -16,7 +16,7 @@ from tests.servers.emulate import EmulatedGitHub
 from tests.services.whole import running, write
 from tests.system.hostile.misbehaving_server import until
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("emulate")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("emulate")]
 
 SEED = """
 tokens:
