@@ -1,6 +1,6 @@
 """schemathesis with all its checks, also stateful, on a whole Harken: what the specification says is what happens.
 
-`make soak` gives it many more examples, HARKEN_EXAMPLES=30 so many.
+`make soak` gives it many more examples, and PostgreSQL; HARKEN_EXAMPLES=30 so many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harken.api.openapi import specification
 from harken.app import App
 from tests.api.fuzzed_world import inhabited
 from tests.servers.postgres import PostgresServer
-from tests.soak import longer, patience
+from tests.soak import SOAK, longer, patience
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("schemathesis.toml")
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"] if SOAK else ["sqlite"])
 def store(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "sqlite":
         yield "harken.db"

@@ -29,31 +29,29 @@ from bench.processes import ROOT
 from tests.downloads import debian, skip_or_fail
 from tests.soak import SOAK
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("bench")]
 
 # a takeover lasts as long as a lease
 SIZES = msgspec.structs.replace(TINY, takeover_feeds=100, stream_systems=()) if SOAK else TINY
-SERVERS = {
-    postgres: "postgresql",
-    redis: "redis-server",
-    streams: "redis-server",
-    fleet: "postgresql",
-    growth: "postgresql",
-}
+LOCAL = (webhook, poll, ticks, fanout, backtest)
+LONG_LOCAL = (scale, idle, start, rows)
+SERVERS = {postgres: "postgresql", redis: "redis-server"}
+LONG_SERVERS = {streams: "redis-server", fleet: "postgresql", growth: "postgresql"}
+"""Two seconds of CPU and more, each: tried in `make soak` only."""
 
 
-@pytest.mark.parametrize(
-    "measurement",
-    [webhook, poll, ticks, scale, idle, start, fanout, backtest, rows],
-    ids=lambda module: module.__name__,
-)
+@pytest.mark.parametrize("measurement", [*LOCAL, *(LONG_LOCAL if SOAK else ())], ids=lambda module: module.__name__)
 def test_a_measurement_runs_and_gives_figures(measurement):
     assert_it_measures(measurement)
 
 
-@pytest.mark.parametrize("measurement", SERVERS, ids=lambda module: module.__name__)
-def test_a_measurement_on_a_server_runs_and_gives_figures(measurement):
-    debian.program(SERVERS[measurement])
+@pytest.mark.parametrize(
+    ("measurement", "server"),
+    [*SERVERS.items(), *(LONG_SERVERS.items() if SOAK else ())],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_measurement_on_a_server_runs_and_gives_figures(measurement, server):
+    debian.program(server)
 
     assert_it_measures(measurement)
 
@@ -83,7 +81,7 @@ def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, mo
 
 
 def test_every_measurement_is_a_module_that_the_command_knows():
-    modules = {webhook, poll, ticks, scale, idle, start, fanout, backtest, rows, *SERVERS}
+    modules = {*LOCAL, *LONG_LOCAL, *SERVERS, *LONG_SERVERS}
 
     assert {module.__name__.removeprefix("bench.") for module in modules} == set(NAMES)
 

@@ -1,4 +1,4 @@
-"""A thousand jobs are reloaded while they are at work: whoever is right goes on as if nothing had happened."""
+"""Hundreds of jobs are reloaded while they are at work: whoever is right goes on as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from harken.errors import NotFound
 from harken.testing import VirtualClock, virtual
 from tests.operate.counting_service import readings
 from tests.operate.poller_jobs import Agency, at_work, job, metered
+from tests.soak import larger
 
-JOBS = 1_000
+JOBS = larger(__file__, 500)
+MIDDLE, LAST_BUT_ONE, LAST = f"job{JOBS // 2}", f"job{JOBS - 2}", f"job{JOBS - 1}"
 WRONG = {
-    7: job("job7", kind="metre"),
-    500: job("job500", schedule="{every_secs: often}"),
-    999: job("job999", more=", failure_too: {channel: meter, to: me}"),
+    "job7": job("job7", kind="metre"),
+    MIDDLE: job(MIDDLE, schedule="{every_secs: often}"),
+    LAST: job(LAST, more=", failure_too: {channel: meter, to: me}"),
 }
 
 
@@ -28,13 +30,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         yield made
 
 
-def thousand(**others: str) -> list[str]:
-    """A thousand jobs, of which some are written otherwise; each tenth read of one finds something."""
+def all_jobs(**others: str) -> list[str]:
+    """As many jobs as there are, of which some are written otherwise; each tenth read of one finds something."""
     return [others.get(f"job{n}", job(f"job{n}", every=10)) for n in range(JOBS)]
 
 
 def with_three_wrong(**others: str) -> list[str]:
-    return thousand(**{f"job{n}": text for n, text in WRONG.items()}, **others)
+    return all_jobs(**WRONG, **others)
 
 
 def refused(plan: dict[str, object]) -> dict[str, bool]:
@@ -49,7 +51,7 @@ def is_steady(id: str) -> bool:
 
 
 async def reload_in_the_middle(agency: Agency) -> dict[str, object]:
-    """Reload while reads are under way: they take half a second, 64 at a time, so a round takes eight."""
+    """Reload while reads are under way: they take half a second, 64 at a time, so a round takes some seconds."""
     while not any(live.busy for live in agency.app.intake.feeds.values()):
         await agency.clock.sleep(0.3)
     plan: dict[str, object] = await agency.ask("pollers.reload")
@@ -57,15 +59,15 @@ async def reload_in_the_middle(agency: Agency) -> dict[str, object]:
 
 
 @virtual
-async def test_three_wrong_of_a_thousand_disturb_nobody(directory: Path, clock: VirtualClock) -> None:
+async def test_three_wrong_of_hundreds_disturb_nobody(directory: Path, clock: VirtualClock) -> None:
     async with at_work(directory, clock, *with_three_wrong()) as agency:
         await clock.sleep(62)
         plan = await reload_in_the_middle(agency)
-        assert (plan["ok"], len(plan["keep"])) == (False, 997)  # type: ignore[arg-type]
+        assert (plan["ok"], len(plan["keep"])) == (False, JOBS - 3)  # type: ignore[arg-type]
         assert (plan["add"], plan["replace"], plan["remove"]) == ([], [], [])
-        assert refused(plan) == {"job7": False, "job500": False, "job999": False}
+        assert refused(plan) == {"job7": False, MIDDLE: False, LAST: False}
         await clock.sleep(600)
-    assert len(readings.reads) == 997
+    assert len(readings.reads) == JOBS - 3
     assert [id for id in readings.reads if not is_steady(id)] == []
     assert {len(reads) for reads in readings.reads.values()} <= {11, 12}
     assert set(readings.delivered.values()) == {1}
@@ -74,22 +76,22 @@ async def test_three_wrong_of_a_thousand_disturb_nobody(directory: Path, clock: 
 
 @virtual
 async def test_three_that_are_edited_into_errors_go_on_as_they_were(directory: Path, clock: VirtualClock) -> None:
-    async with at_work(directory, clock, *thousand()) as agency:
+    async with at_work(directory, clock, *all_jobs()) as agency:
         await clock.sleep(62)
-        agency.writes(*with_three_wrong(job8=job("job8", every=20))[:-2], WRONG[999], job("fresh", every=10))
+        agency.writes(*with_three_wrong(job8=job("job8", every=20))[:-2], WRONG[LAST], job("fresh", every=10))
         plan = await reload_in_the_middle(agency)
-        assert (plan["add"], plan["replace"], plan["remove"]) == (["fresh"], ["job8"], ["job998"])
-        assert refused(plan) == {"job7": True, "job500": True, "job999": True}
+        assert (plan["add"], plan["replace"], plan["remove"]) == (["fresh"], ["job8"], [LAST_BUT_ONE])
+        assert refused(plan) == {"job7": True, MIDDLE: True, LAST: True}
         assert "pollers.yaml:11:" in str(plan["refused"])
         await clock.sleep(180)
-        agency.writes(*thousand())
+        agency.writes(*all_jobs())
         plan = await reload_in_the_middle(agency)
-        assert (plan["ok"], plan["add"], plan["remove"]) == (True, ["job998"], ["fresh"])
+        assert (plan["ok"], plan["add"], plan["remove"]) == (True, [LAST_BUT_ONE], ["fresh"])
         await clock.sleep(120)
-    gone = {"fresh", "job998"}
+    gone = {"fresh", LAST_BUT_ONE}
     assert [id for id in readings.reads if id not in gone and not is_steady(id)] == []
     # it was away for three minutes, and goes on where it stopped
-    assert [count for _, count in readings.reads["job998"]] == list(range(len(readings.reads["job998"])))
+    assert [count for _, count in readings.reads[LAST_BUT_ONE]] == list(range(len(readings.reads[LAST_BUT_ONE])))
     assert set(readings.delivered.values()) == {1}
 
 

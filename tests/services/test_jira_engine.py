@@ -89,7 +89,7 @@ async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and
             await clock.sleep(600)
             jira.assign(others, "me")
             jira.edit(new, "Printer still on fire")
-            await clock.sleep(36 * 3600)
+            await clock.sleep(26 * 3600)
             jira.edit(new, "Printer out")
             await clock.sleep(600)
         asleep = jira.create(assignee="me")

@@ -13,6 +13,7 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.testing.fakes.server import Answer
 from harken.ticket import Notice
+from tests.soak import longer
 from tests.tickets.test_source import ran
 from tests.tickets.test_webhooks import told
 from tests.tickets.tracked import Tracked, github, settings
@@ -129,7 +130,7 @@ class History:
             issue.older = None
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(longer(__file__, 4)))
 @virtual
 async def test_a_wish_is_one_run(clock: VirtualClock, tmp_path: Path, seed: int) -> None:
     async with github(clock, tmp_path, settings(webhook=True, polled=bool(seed % 4))) as it:

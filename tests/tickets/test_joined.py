@@ -16,6 +16,7 @@ from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets.projector import Projector
+from tests.soak import longer
 from tests.tickets.projecting import accept
 from tests.tickets.test_histories import STEPS, History
 from tests.tickets.test_source import cycles, id_of, ran
@@ -180,7 +181,7 @@ class JoinedHistory(History):
             self.tell_of(issue)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(longer(__file__, 3)))
 @virtual
 async def test_a_wish_is_one_run_and_every_ticket_shows_its_end(clock: VirtualClock, tmp_path: Path, seed: int) -> None:
     async with joined(clock, tmp_path, webhook=True) as both:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from tests.forked_harken import ForkedHarken
 from tests.servers.ports import free_port
 
 __all__ = ["HarkenProcess"]
@@ -45,7 +46,7 @@ class HarkenProcess:
         self.directory = directory
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ForkedHarken | None = None
 
     def write(self, files: dict[str, str] | None = None) -> None:
         for name, text in (files or FILES).items():
@@ -54,27 +55,21 @@ class HarkenProcess:
             path.write_text(text)
 
     async def start(self) -> None:
-        command = [sys.executable, "-m", "harken.cli", "--config", str(self.directory)]
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            "start",
-            "--port",
-            str(self.port),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        assert self._process.stdout is not None
+        args = ["--config", str(self.directory), "start", "--port", str(self.port)]
+        log = self.directory / "log.txt"
+        with log.open("ab") as errors:
+            self._process = await ForkedHarken.start(args, os.environ, stderr=errors.fileno())
         said = b""
         while b"ready at" not in said:
             line = await self._process.stdout.readline()
             said += line
-            assert line, said.decode()
+            assert line, said.decode() + log.read_text()
 
     async def stop(self) -> None:
         """Kill it, as a machine does that goes down."""
         if self._process is not None:
             self._process.kill()
-            await self._process.communicate()
+            await self._process.wait()
             self._process = None
 
     def freeze(self) -> None:

@@ -30,17 +30,17 @@ def examples(number: int) -> settings:
 
 @pytest.mark.timeout(patience(1_800))
 class TestThreeReplicasStartOneRunOfEachOccurrence:
-    @examples(30)
+    @examples(15)
     @given(scenario=fleets())
     def test_on_sqlite(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, SqliteHome(room), overlap=SOAK)
 
-    @examples(15)
+    @examples(8)
     @given(scenario=fleets())
     def test_on_redis(self, scenario: scenarios.Scenario, redis: RedisServer) -> None:
         played(scenario, RedisHome(redis), overlap=SOAK)
 
-    @examples(10)
+    @examples(5)
     @given(scenario=fleets())
     def test_on_postgres(self, scenario: scenarios.Scenario, postgres: PostgresServer) -> None:
         played(scenario, PostgresHome(postgres), overlap=SOAK)

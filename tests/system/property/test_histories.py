@@ -19,7 +19,7 @@ numbers = count()
 
 def examples(share: float) -> settings:
     return settings(
-        max_examples=round(share * longer(__file__, 400)),
+        max_examples=round(share * longer(__file__, 200)),
         deadline=None,
         print_blob=True,
         # CI sees the same histories every time; new ones are looked for in `make soak`

@@ -120,7 +120,7 @@ class TestEveryTicketRunsOnceAndShowsItsEndWhoeverIsKilled:
         self.play(tmp_path, lambda: ServedStores(RedisHome(redis)), seed)
 
     def play(self, directory: Path, home: Home, seed: int) -> None:
-        tickets, kills = larger(__file__, 15), larger(__file__, 3)
+        tickets, kills = larger(__file__, 8), larger(__file__, 2)
         run_waiting(lambda clock: run_with_kills(clock, directory, home, seed, tickets, kills))
 
 

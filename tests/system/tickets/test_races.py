@@ -16,7 +16,7 @@ from tests.system.tickets.replicas import Replicas, replicas
 
 WITHDRAWN = [("unlabeled", True), ("closed", False), *([("unlabeled", False), ("closed", True)] if SOAK else [])]
 """How a ticket is withdrawn, and whether a webhook tells of it."""
-SECONDS = [10.0, 58.0, 60.0, 60.5, *([45.0, 59.0, 59.5, 61.0, 61.5, 62.0] if SOAK else [])]
+SECONDS = [10.0, 60.0, *([45.0, 58.0, 59.0, 59.5, 60.5, 61.0, 61.5, 62.0] if SOAK else [])]
 BUSY = """
 name: fix-bug
 steps:
@@ -134,7 +134,7 @@ async def off_and_on(fleet: Replicas, issue: Issue, *, gap: float, told: bool) -
 
 
 @pytest.mark.parametrize("told", [False, True])
-@pytest.mark.parametrize(("before", "gap"), [(5.0, 1.0), (20.0, 1.0), (26.0, 3.0), *([(63.0, 2.0)] if SOAK else [])])
+@pytest.mark.parametrize(("before", "gap"), [(5.0, 1.0), (26.0, 3.0), *([(20.0, 1.0), (63.0, 2.0)] if SOAK else [])])
 @virtual
 async def test_a_label_taken_off_and_put_on_at_work_is_one_run(
     clock: VirtualClock, tmp_path: Path, before: float, gap: float, told: bool
