@@ -40,6 +40,7 @@ __all__ = [
     "HoldingSource",
     "Host",
     "Lag",
+    "Located",
     "Message",
     "Place",
     "Plugin",
@@ -50,6 +51,7 @@ __all__ = [
     "Request",
     "RingingSource",
     "Sample",
+    "SeekableSource",
     "Source",
     "StreamSource",
     "Tool",
@@ -249,6 +251,34 @@ class PositionedSource(Protocol):
         """Compare the name of a message with our position, asking nobody. People wrote the key: it may be anything.
 
         Answer `behind` only if such a message would be stored under this key.
+        """
+        ...
+
+
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a stream, and what lies between it and our position.
+
+    `messages`: how many there are from it to the end. `again`: how many of them lie before our position, and so are
+    read again, or for the first time if we began after them. `skipped`: how many are passed over that were not read.
+    `oldest`: the broker has nothing older.
+    """
+
+    cursor: Cursor
+    messages: int
+    again: int = 0
+    skipped: int = 0
+    oldest: bool = False
+
+
+@runtime_checkable
+class SeekableSource(Protocol):
+    """A stream whose position is ours alone, and that can be read from any time that its broker still has."""
+
+    async def locate(self, at: datetime, cursor: Cursor) -> Located:
+        """Find the first message of that time or later; `cursor` is our position. Nothing is moved, nobody disturbed.
+
+        Raise Refused where this stream cannot be read from another place. Messages that are read from the place that
+        is found have the names that they had before.
         """
         ...
 

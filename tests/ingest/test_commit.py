@@ -77,7 +77,7 @@ async def test_a_reset_during_the_read_ends_it_and_nothing_is_committed() -> Non
     before = rules(listener(epoch=1))
     store.change(listener(epoch=2))
     with pytest.raises(LeaseLost, match="inbox was reset"):
-        await committer_on(store, HandClock()).take(page(event("a"), epochs={"u-t": 1}), before)
+        await committer_on(store, HandClock()).take(page(event("a"), starts=before.starts), before)
     assert store.commits == []
 
 

@@ -28,7 +28,7 @@ from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
-from harken.source import Announced, Cursor, Host, Lag, Place, PositionedSource
+from harken.source import Announced, Cursor, Host, Lag, Located, Place, PositionedSource
 from harken.store import Commit, Committed, Failure, Store, Tick
 from harken.testing import HandClock
 from harken.ticket import TicketTracker
@@ -74,6 +74,7 @@ class FakeEngine:
         self.activity: Buckets = {}
         self.trigger_activity: Counts = {}
         self.shown_since: tuple[Shown, ...] = ()
+        self.places: dict[str, Located] = {}
 
     async def reload(self) -> Mapping[str, Any]:
         return {"add": ["workflow:new"], "replace": [], "remove": [], "keep": [], "refused": []}
@@ -152,6 +153,9 @@ class FakeEngine:
         source = self.sources.get(feed)
         return source.place_of(key, cursor) if source else None
 
+    async def locate(self, feed: str, at: datetime, cursor: Cursor) -> Located | None:
+        return self.places.get(feed)
+
     def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
         return scratch_store(clock)
 
@@ -185,7 +189,9 @@ class Office:
     async def ask(self, operation: str, **params: Any) -> Any:
         return await self.operator.call(operation, **params)
 
-    async def shows(self, *events: Event, feed: str = POLLED.name, first: bool = False) -> Committed:
+    async def shows(
+        self, *events: Event, feed: str = POLLED.name, first: bool = False, cursor: Any = msgspec.UNSET
+    ) -> Committed:
         """The source shows these, and what is new of them is matched and committed, as a read does it."""
         listeners = await self.store.listeners(feed)
         rules = compile_rules(listeners)
@@ -198,6 +204,7 @@ class Office:
                 revision=listeners.revision,
                 token=await self._token(feed),
                 entries=match(new, rules, Read(now=now, first=first)),
+                cursor=cursor,
                 next_due=now + timedelta(seconds=60),
                 tick=Tick(
                     result="events",

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from harken.config.settings import Retention, Settings
 from harken.errors import Malformed, Refused
-from harken.event import Outcome
+from harken.event import Event, Outcome
+from harken.feed import Feed
+from harken.ingest.page_parts import stored_position, stored_seek
 from harken.operate.engine import Shown
-from tests.operate.operator_world import POLLED, Office
+from harken.operate.principal import Principal
+from harken.operate.rows import plain
+from harken.operate.seek import UNSEEKABLE
+from harken.services import registry
+from harken.services.kafka import KafkaStream
+from harken.services.nats import NatsStream
+from harken.services.redis import RedisStream
+from harken.source import Located
+from tests.operate.operator_world import POLLED, TRIGGERS, Office, trigger
 
 
 def shown(office: Office, key: str, outcome: Outcome = "fired", age: float = 60.0) -> Shown:
@@ -81,3 +94,84 @@ async def test_where_there_is_no_past_to_read_it_is_refused_with_the_reason(offi
     office.operator.loaded = replace(office.loaded, settings=short)
     with pytest.raises(Refused, match="not known what has fired"):
         await office.ask("triggers.seek", name="oncall", to="2h")
+
+
+LOG = Feed(name="orders", kind="kafka", integration="broker", way="stream", identity="change", first="all")
+
+
+async def follow(office: Office, *names: str, read: Sequence[Event] = (), **changes: Any) -> None:
+    """The office follows a stream for these triggers; it has read these messages, and its position is known."""
+    feed = msgspec.structs.replace(LOG, **changes)
+    triggers = tuple(trigger(name, feed=feed.name) for name in names)
+    office.loaded = replace(office.loaded, feeds=(*office.loaded.feeds, feed), triggers=(*TRIGGERS, *triggers))
+    office.operator.loaded = office.loaded
+    await office.store.open(office.loaded.definitions(starting=False))
+    await office.shows(*read, feed=feed.name, cursor={"offsets": {"0": 40}})
+
+
+async def test_a_stream_is_moved_by_who_follows_it_which_finds_the_time_in_its_cursor(office: Office) -> None:
+    await follow(office, "ship", "bill", read=[office.incident("A", age=60)])
+    office.engine.places["orders"] = Located(cursor={"offsets": {"0": 7}}, messages=50, again=33, oldest=True)
+    looked = await office.ask("triggers.seek", name="ship", to="30m")
+    counts = (looked["messages"], looked["read_again"], looked["skipped"], looked["known"], looked["direction"])
+    assert counts == (50, 33, 0, 1, "back")
+    assert looked["notes"] == [
+        "The stream has one position: bill moves with it",
+        "The broker has nothing older than this place",
+    ]
+    assert (await office.store.state("orders")).cursor == {"offsets": {"0": 40}}
+    done = await office.ask("triggers.seek", name="ship", to=looked["to"], token=looked["token"])
+    stored = (await office.store.state("orders")).cursor
+    assert (done["done"], plain(stored_seek(stored)), stored_position(stored)[0]) == (
+        True,
+        looked["to"],
+        {"offsets": {"0": 40}},
+    )
+    assert office.engine.nudges > 0
+
+
+async def test_forward_a_stream_passes_over_what_waits(office: Office) -> None:
+    await follow(office, "ship")
+    office.engine.places["orders"] = Located(cursor={"offsets": {"0": 90}}, messages=10, skipped=50)
+    looked = await office.ask("triggers.seek", name="ship", to="1m")
+    assert (looked["direction"], looked["skipped"], looked["would_fire"]) == ("forward", 50, 0)
+    assert "50 messages before that would never be" in looked["sentence"]
+    await office.ask("triggers.seek", name="ship", to=looked["to"], token=looked["token"])
+    state = next(one for one in await office.store.triggers() if one.name == "ship")
+    assert (state.backfilling, stored_seek((await office.store.state("orders")).cursor) is not None) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "fix"),
+    [
+        ("sqs", "deletes what was acknowledged", "events replay"),
+        ("rabbitmq", "deletes what was acknowledged", "events replay"),
+        ("mqtt", "keeps nothing", "events replay"),
+        ("pubsub", "position of a subscription is the broker's", "gcloud pubsub subscriptions seek"),
+        ("sse", "has ids and no times", "events replay"),
+        ("websocket", "has no history", "events replay"),
+        ("another", "has no such positions", "events replay"),
+    ],
+)
+async def test_where_the_broker_has_the_position_it_is_refused_with_what_helps(
+    office: Office, kind: str, reason: str, fix: str
+) -> None:
+    await follow(office, "ship", kind=kind)
+    with pytest.raises(Refused, match=reason) as refused:
+        await office.ask("triggers.seek", name="ship", to="30m")
+    assert fix in refused.value.fix
+
+
+async def test_the_stream_of_others_is_not_moved_by_a_token_for_one_trigger(office: Office) -> None:
+    await follow(office, "ship", "bill")
+    office.engine.places["orders"] = Located(cursor={}, messages=1, again=1)
+    mine = Principal(name="ci", role="operator", triggers=("ship",))
+    with pytest.raises(Refused, match="triggers of others"):
+        await office.operator.acting_as(mine).call("triggers.seek", name="ship", to="30m")
+
+
+def test_every_stream_is_either_read_from_a_time_or_says_why_not() -> None:
+    streams = {kind for kind, found in registry().items() if found.stream is not None}
+    seekable = {"kafka": KafkaStream, "nats": NatsStream, "redis": RedisStream}
+    assert all(hasattr(made, "locate") for made in seekable.values())
+    assert streams == seekable.keys() | UNSEEKABLE.keys()

@@ -285,7 +285,10 @@ class TriggerDetail(Trigger, total=False):
 
 
 class Seek(TypedDict, total=False):
-    """What moving a trigger does; with `done` it is done. `token` does exactly this, unless something changes."""
+    """What moving a trigger does; with `done` it is done. `token` does exactly this, unless something changes.
+
+    Of streams: `messages` there are from that time on, `read_again` before its position; `skipped` are passed over.
+    """
 
     trigger: str
     to: Time
@@ -293,6 +296,8 @@ class Seek(TypedDict, total=False):
     done: bool
     token: str
     read_again: int
+    messages: int
+    skipped: int
     would_fire: int
     known: int
     outcomes: dict[str, int]

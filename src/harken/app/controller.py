@@ -43,7 +43,7 @@ from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
 from harken.run.worker import Worker
-from harken.source import Announced, Closable, Cursor, Host, Lag, Place, PositionedSource
+from harken.source import Announced, Closable, Cursor, Host, Lag, Located, Place, PositionedSource, SeekableSource
 from harken.store import Commit, Committed, Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
@@ -54,7 +54,15 @@ if TYPE_CHECKING:
     from harken.tickets.adoption import AdoptionResult
     from harken.tickets.write_pace import WritePace
 
-__all__ = ["Controller", "finding_lines", "last_applied", "load_start_lines", "preview_trigger", "save_applied"]
+__all__ = [
+    "Controller",
+    "finding_lines",
+    "last_applied",
+    "load_start_lines",
+    "locate_in",
+    "preview_trigger",
+    "save_applied",
+]
 
 log = structlog.get_logger("harken.app")
 
@@ -366,6 +374,9 @@ class Controller:
         live = self._intake.feeds.get(feed)
         return live.source.place_of(key, cursor) if live and isinstance(live.source, PositionedSource) else None
 
+    async def locate(self, feed: str, at: datetime, cursor: Cursor) -> Located | None:
+        return await locate_in(self._factory, feed, at, cursor)
+
     def nudge(self) -> None:
         """An operation changed the store: refresh the feeds, claim runs, and notify the other replicas."""
         self.refresh()
@@ -456,6 +467,13 @@ async def preview_trigger(
     finally:
         if isinstance(source, Closable):
             await source.aclose()
+
+
+async def locate_in(factory: Factory, feed: str, at: datetime, cursor: Cursor) -> Located | None:
+    """The place of that time in a stream, found on a connection of its own: the feed may be followed elsewhere."""
+    found = next((one for one in factory.loaded.feeds if one.name == feed), None)
+    source = factory.source(found) if found is not None and found.way == "stream" else None
+    return await source.locate(at, cursor) if isinstance(source, SeekableSource) else None
 
 
 def log_refused(loaded: Loaded) -> None:

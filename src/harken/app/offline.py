@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from harken.app.application import refuse_blocking
-from harken.app.controller import finding_lines, last_applied, load_start_lines, preview_trigger
+from harken.app.controller import finding_lines, last_applied, load_start_lines, locate_in, preview_trigger
 from harken.app.draft_read import DraftReads
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
@@ -36,7 +36,7 @@ from harken.operate.operator import Operator
 from harken.operate.trigger_activity import Counts
 from harken.rate_limit import Level
 from harken.services import registry
-from harken.source import Announced, Cursor, Host, Lag, Place, PositionedSource
+from harken.source import Announced, Cursor, Host, Lag, Located, Place, PositionedSource
 from harken.store import Store
 from harken.store.transfer import refuse_marked
 from harken.ticket import TicketTracker
@@ -132,6 +132,9 @@ class Offline:
         # nothing is opened: a stream connects when it is followed
         source = self._factory.source(found) if found is not None and found.way == "stream" else None
         return source.place_of(key, cursor) if isinstance(source, PositionedSource) else None
+
+    async def locate(self, feed: str, at: datetime, cursor: Cursor) -> Located | None:
+        return await locate_in(self._factory, feed, at, cursor)
 
     def scratch(self, clock: Clock) -> AbstractAsyncContextManager[Store]:
         return scratch_store(clock)

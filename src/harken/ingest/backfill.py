@@ -57,16 +57,16 @@ class Backfill:
         for feed in sorted(backfilling & pushed):
             await self.of_feed(feed)
 
-    async def of_feed(self, feed: str) -> None:
+    async def of_feed(self, feed: str, token: int | None = None) -> None:
         """Decide the stored events of one pushed feed again, which completes its backfill."""
-        await self._finish(feed, await self.decide_again(feed, None))
+        await self._finish(feed, await self.decide_again(feed, token), token)
 
-    async def _finish(self, feed: str, start_lines: Mapping[str, datetime]) -> None:
+    async def _finish(self, feed: str, start_lines: Mapping[str, datetime], token: int | None) -> None:
         """Note that these triggers have looked back; not those that were reset or came in the meantime."""
 
         async def end_backfill(rules: Rules) -> Commit:
             done = [rule.uid for rule in rules.backfilling if start_lines.get(rule.uid) == rule.start_line]
-            return Commit(feed=feed, revision=rules.revision, backfilled=done)
+            return Commit(feed=feed, revision=rules.revision, token=token, backfilled=done)
 
         await self._committer.commit_matched(feed, await self._committer.rule_cache.rules(feed), end_backfill)
         await self._committer.rule_cache.learn(feed)

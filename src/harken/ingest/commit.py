@@ -19,7 +19,7 @@ from harken.runs import Claimed
 from harken.store import Commit, Committed, Definitions, EarlyEnd, Entry, Feeds, Intent, Listeners, Opened, Stale
 from harken.tracing import NO_TRACER, Tracer
 
-__all__ = ["MOST_REMATCHES", "CommitRequest", "Committer", "Executor", "RuleCache"]
+__all__ = ["MOST_REMATCHES", "CommitRequest", "Committer", "Executor", "RuleCache", "check_starts"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -120,13 +120,13 @@ class Executor(Protocol):
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A page to commit. `commit` has everything of it but what matching adds: revision, entries and release.
 
-    `epochs` are those of the triggers when the read began; `ends_first`: this is the last page of a first read.
+    `starts` are those of the rules when the read began; `ends_first`: this is the last page of a first read.
     """
 
     events: Sequence[Event]
     read: Read
     commit: Commit
-    epochs: Mapping[str, int] = {}
+    starts: Mapping[str, tuple[int, datetime]] = {}
     ends_first: bool = False
 
 
@@ -155,8 +155,7 @@ class Committer:
         feed = request.commit.feed
 
         async def match_page(rules: Rules) -> Commit:
-            if any(request.epochs.get(rule.uid, rule.state.epoch) != rule.state.epoch for rule in rules.rules):
-                raise LeaseLost(f"{feed} was reset during the read")
+            check_starts(feed, request.starts, rules)
             found = sightings
             if found is None or rules is not known_by:
                 found = await self.recognise(rules, request.events)
@@ -305,6 +304,12 @@ class Committer:
         self.on_refused()
         log.error("event.refused", feed=rules.feed.display_name if rules else feed, reason=reason)
         await self._store.dead_letter(feed, entry.event, reason)
+
+
+def check_starts(feed: str, starts: Mapping[str, tuple[int, datetime]], rules: Rules) -> None:
+    """Raise LeaseLost if a trigger was reset or moved since a read began: its cursor would undo that."""
+    if any(starts.get(uid, now) != now for uid, now in rules.starts.items()):
+        raise LeaseLost(f"{feed} was reset or moved during the read")
 
 
 def _changed_too_often(feed: str) -> RetryLater:

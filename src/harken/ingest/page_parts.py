@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from harken.event import Event, Identity
 
-__all__ = ["PageDigest", "Progress", "stored_cap", "stored_position", "with_cap", "with_progress"]
+__all__ = [
+    "PageDigest",
+    "Progress",
+    "stored_cap",
+    "stored_position",
+    "stored_seek",
+    "with_cap",
+    "with_progress",
+    "with_seek",
+]
 
 _MARK = "harken.page"
 
@@ -53,6 +63,19 @@ def with_progress(cursor: Any, progress: Progress, cap: float | None = None) -> 
 def with_cap(cursor: Any, cap: float) -> Any:
     """What is stored as the feed's cursor within a read whose watermark is not to pass `cap`."""
     return {_MARK: {"cursor": cursor, "cap": cap}}
+
+
+def with_seek(cursor: Any, at: datetime) -> Any:
+    """What is stored as the cursor of a stream that is to be read from another time.
+
+    Its next reader finds the place: who holds the lease alone moves the cursor."""
+    return {_MARK: {"cursor": cursor, "seek": at.isoformat()}}
+
+
+def stored_seek(stored: Any) -> datetime | None:
+    """The time from which a stream is to be read, out of what the store has as the cursor; None to read on."""
+    mark = _mark(stored)
+    return datetime.fromisoformat(mark["seek"]) if mark is not None and "seek" in mark else None
 
 
 def stored_position(stored: Any) -> tuple[Any, Progress | None]:

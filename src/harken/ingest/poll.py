@@ -484,7 +484,7 @@ def _part_request(
             token=live.token,
             cursor=with_progress(live.cursor, digest.progress, live.capped),
         ),
-        epochs={rule.uid: rule.state.epoch for rule in rules.rules},
+        starts=rules.starts,
     )
 
 
@@ -515,7 +515,7 @@ def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
             done=result.done,
             backfilled=result.backfilled,
         ),
-        epochs={rule.uid: rule.state.epoch for rule in result.rules.rules},
+        starts=result.rules.starts,
         ends_first=result.done and not live.baselined,
     )
 

@@ -18,12 +18,14 @@ from harken.errors import LeaseLost, RetryLater
 from harken.event import Event, Span
 from harken.feed import INTERNAL
 from harken.http import Connectivity
-from harken.ingest.commit import CommitRequest, Committer
+from harken.ingest.backfill import Backfill, FeedStore
+from harken.ingest.commit import CommitRequest, Committer, check_starts
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed
+from harken.ingest.page_parts import stored_seek
 from harken.match import Read, Rules
-from harken.source import Batch, Gap, HoldingSource, Lag, StreamSource
-from harken.store import Commit, Failure, Feeds, IdleRead, Tick
+from harken.source import Batch, Gap, HoldingSource, Lag, SeekableSource, StreamSource
+from harken.store import Commit, Failure, IdleRead, Tick
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
@@ -60,7 +62,7 @@ class Streamer:
 
     def __init__(
         self,
-        store: Feeds,
+        store: FeedStore,
         committer: Committer,
         idle_reads: IdleReads,
         clock: Clock,
@@ -76,6 +78,7 @@ class Streamer:
         self._again = min(RECONNECT_SECONDS, timings.reconnect)
         self._connectivity = connectivity
         self._committer = committer
+        self._backfill = Backfill(store, committer, clock)
         self._idle_reads = idle_reads
         self._clock = clock
         self._random = random
@@ -130,13 +133,31 @@ class Streamer:
             await self._idle_reads.flush(live.feed.name)
             state = await self._store.state(live.feed.name)
             rules = await self._committer.rule_cache.rules(live.feed.name)
+            if rules.revision != state.revision:
+                rules = await self._committer.rule_cache.learn(live.feed.name)
         except RetryLater as error:
             raise _StoreTrouble from error
         live.restore(state)
         live.outdated = False
         live.token = self._token(live.feed.shard)
         covered_to = state.coverage[-1].end if state.coverage else self._clock.now()
-        return _Connection(self, live, source, rules, covered_to)
+        at = stored_seek(state.cursor)
+        if at is None or not isinstance(source, SeekableSource):
+            return _Connection(self, live, source, rules, covered_to)
+        rules = await self._decide_again(live, rules)
+        live.cursor = (await source.locate(at, live.cursor)).cursor
+        # what was passed over was not read
+        return _Connection(self, live, source, rules, max(covered_to, at), moved=True)
+
+    async def _decide_again(self, live: LiveFeed, rules: Rules) -> Rules:
+        """Stored messages that a trigger which was moved back has not decided are decided, before others are read."""
+        if not rules.backfilling:
+            return rules
+        try:
+            await self._backfill.of_feed(live.feed.name, live.token)
+            return await self._committer.rule_cache.rules(live.feed.name)
+        except RetryLater as error:
+            raise _StoreTrouble from error
 
     async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float:
         now, error = self._clock.time(), self._connectivity.judge(error)
@@ -170,16 +191,25 @@ class _Connection:
     """One connection of a feed: its batches go into the store in the order in which they came."""
 
     def __init__(
-        self, streamer: Streamer, live: LiveFeed, source: StreamSource, rules: Rules, covered_to: datetime
+        self,
+        streamer: Streamer,
+        live: LiveFeed,
+        source: StreamSource,
+        rules: Rules,
+        covered_to: datetime,
+        *,
+        moved: bool = False,
     ) -> None:
         self._streamer = streamer
         self._store, self._committer = streamer._store, streamer._committer
         self._clock = streamer._clock
         self._live = live
         self._source = source
-        # a trigger that is reset during the connection ends it: what follows belongs to its new epoch
-        self._epochs = {rule.uid: rule.state.epoch for rule in rules.rules}
+        # a trigger that is reset or moved during the connection ends it: what follows belongs to its new start
+        self._starts = rules.starts
         self._covered_to = covered_to
+        # whether the store does not have the position from which we read
+        self._moved = moved
 
     async def take(self, batch: Batch) -> None:
         """Commit the batch, however long the store is away. When this returns, it may be acknowledged."""
@@ -243,11 +273,11 @@ class _Connection:
             health=step.health,
             tick=Tick(result="events", started_at=now, seen=seen, new=seen, covered=covered),
         )
-        request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit, epochs=self._epochs)
+        request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit, starts=self._starts)
         await self._streamer._idle_reads.flush(name)
         await self._take(request, rules)
         self._streamer._idle_reads.drop(name)
-        live.cursor, live.health = batch.cursor, step.health
+        live.cursor, live.health, self._moved = batch.cursor, step.health, False
         self._covered_to = covered.end if covered else self._covered_to
 
     async def _take(self, request: CommitRequest, rules: Rules) -> None:
@@ -261,6 +291,7 @@ class _Connection:
     async def _note_idle(self, batch: Batch) -> None:
         live, now = self._live, self._clock.now()
         rules = await self._committer.rule_cache.rules(live.feed.name)
+        check_starts(live.feed.name, self._starts, rules)
         covered = self._covered(batch, now)
         step = backoff.after_success(live.health, now.timestamp())
         read = IdleRead(
@@ -273,12 +304,12 @@ class _Connection:
             first_at=now,
             last_at=now,
             next_due=None,
-            cursor=batch.cursor if batch.cursor != live.cursor else msgspec.UNSET,
+            cursor=batch.cursor if self._moved or batch.cursor != live.cursor else msgspec.UNSET,
             covered=covered,
             health=step.health if step.health != live.health else None,
         )
         self._streamer._idle_reads.add(read)
-        live.cursor, live.health = batch.cursor, step.health
+        live.cursor, live.health, self._moved = batch.cursor, step.health, False
         self._covered_to = covered.end if covered else self._covered_to
 
     def _covered(self, batch: Batch, now: datetime) -> Span | None:

@@ -142,6 +142,11 @@ class Rules:
         self.part_size = max(1, min(PART_EVENTS, PART_DECISIONS // max(1, len(rules))))
         self.resting = bool(rules) and all(rule.state.paused for rule in rules)
 
+    @property
+    def starts(self) -> dict[str, tuple[int, datetime]]:
+        """The epoch and start line of each trigger, by uid. A read that began with others begins again."""
+        return {rule.uid: (rule.state.epoch, rule.start_line) for rule in self.rules}
+
 
 def compile_rules(listeners: Listeners, before: Rules | None = None) -> Rules:
     """The rules of a feed. What has not changed since `before` is not compiled again."""

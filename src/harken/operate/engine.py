@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harken.ingest.refused_webhooks import Refusal
     from harken.operate.activity import Buckets
     from harken.operate.trigger_activity import Counts
-    from harken.source import Announced, Cursor, Host, Lag, Place
+    from harken.source import Announced, Cursor, Host, Lag, Located, Place
     from harken.ticket import TicketTracker
     from harken.tickets.adoption import AdoptionResult
     from harken.tickets.write_pace import WritePace
@@ -156,6 +156,10 @@ class Engine(Protocol):
 
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
         """Where the message of this name is in the stream of the feed; None where its source cannot tell."""
+        ...
+
+    async def locate(self, feed: str, at: datetime, cursor: Cursor) -> Located | None:
+        """The place of that time in the stream of the feed; None where its source cannot be read from another place."""
         ...
 
     def trackers(self, name: str) -> Mapping[str, TicketTracker]:

@@ -1,8 +1,13 @@
-"""Moves a trigger to another time, after showing what that does: what is read again, what is known, what would fire."""
+"""Moves a trigger to another time, after showing what that does: what is read again, what is known, what would fire.
+
+A stream has one position for all its triggers. It is not moved here, but by whoever follows it: the stored cursor names
+the time, and the process that holds the lease finds its place and reads on from there.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,11 +16,14 @@ import msgspec
 from harken.errors import Malformed, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.ingest.page_parts import stored_position, with_seek
 from harken.operate.context import Context
 from harken.operate.engine import Preview
 from harken.operate.events import moment_of
+from harken.operate.ownership import Ownership
 from harken.operate.rows import Plain, plain, title_of, trigger_type
 from harken.operate.wording import count
+from harken.source import Located
 
 __all__ = ["seek"]
 
@@ -25,6 +33,19 @@ PAGE = 200
 MOST_STORED = 5_000
 SAMPLES = 20
 FIRING = ("fired", "gathered")
+
+UNSEEKABLE = {
+    "sqs": ("a queue of SQS deletes what was acknowledged, and the broker alone knows what is left", ""),
+    "rabbitmq": ("a queue of RabbitMQ deletes what was acknowledged, and the broker alone knows what is left", ""),
+    "mqtt": ("a broker of MQTT keeps nothing that was delivered", ""),
+    "pubsub": (
+        "the position of a subscription is the broker's, and is that of all who read it",
+        "Move it there: gcloud pubsub subscriptions seek SUBSCRIPTION --time=TIME. What is known does not fire twice",
+    ),
+    "sse": ("a server of events has ids and no times, so that a time has no place in it", ""),
+    "websocket": ("a connection has no history", ""),
+}
+"""Streams that are read from where the broker says: why, and what helps if it is not a replay of what is stored."""
 
 
 async def seek(context: Context, *, name: str, to: str, token: str = "") -> Plain:
@@ -43,6 +64,8 @@ async def seek(context: Context, *, name: str, to: str, token: str = "") -> Plai
     if token:
         line = _confirmed(token, line, found, to)
     _check_time(context, line, now)
+    if feed.way == "stream":
+        return await _seek_stream(context, state, trigger, feed, found, line, do=bool(token))
     back = found.last_success is None or line < found.last_success
     if token:
         return await _execute(context, state, found, line, back=back)
@@ -63,10 +86,10 @@ def _movable(context: Context, state: TriggerState) -> tuple[Trigger, Feed]:
         raise Refused(f"{state.name} is a schedule: there is nothing to read again", fix="Run its workflow by hand")
     if kind == "ticket":
         raise Refused(f"{state.name} follows tickets, which are read as they are now", fix="See: harken tickets retry")
-    if feed.way == "stream":
-        reason = f"the place of {feed.display_name} is a position at its broker, which has no time to move to"
-        raise Refused(reason, fix=replay)
-    if feed.way != "poll":
+    if feed.way == "stream" and feed.kind in UNSEEKABLE:
+        reason, fix = UNSEEKABLE[feed.kind]
+        raise Refused(f"{feed.display_name} cannot be read from another time: {reason}", fix=fix or replay)
+    if feed.way not in ("poll", "stream"):
         raise Refused(f"what {feed.display_name} got was sent to it: it cannot be read again", fix=replay)
     return trigger, feed
 
@@ -96,8 +119,87 @@ def _confirmed(token: str, line: datetime, state: FeedState, to: str) -> datetim
     return shown
 
 
-async def _execute(context: Context, state: TriggerState, feed: FeedState, line: datetime, *, back: bool) -> Plain:
-    moved = await context.store.seek(state.name, line, revision=feed.revision, back=back)
+async def _seek_stream(
+    context: Context, state: TriggerState, trigger: Trigger, feed: Feed, found: FeedState, line: datetime, *, do: bool
+) -> Plain:
+    """Show what the broker has from there on; or leave word for who follows the stream, and have it look at once."""
+    others = _others(context, state, feed)
+    cursor = stored_position(found.cursor)[0]
+    place = await context.running().locate(feed.name, line, cursor)
+    if place is None:
+        raise Refused(
+            f"{feed.display_name} cannot be read from another time: its service has no such positions",
+            fix=f"Replay what is stored: harken events replay --since TIME --trigger {state.name}",
+        )
+    back = place.skipped <= place.again
+    if do:
+        return await _execute(context, state, found, line, back=back, cursor=with_seek(cursor, line))
+    undecided, known = await _known(context, trigger, state, feed, line) if back else ([], 0)
+    notes = [
+        *([f"The stream has one position: {', '.join(others)} moves with it"] if others else []),
+        *(["The broker has nothing older than this place"] if place.oldest and back else []),
+        *(["More are stored than a preview reads"] if known >= MOST_STORED else []),
+    ]
+    return _answer(context, state, line, back=back) | {
+        "messages": place.messages,
+        "read_again": place.again,
+        "skipped": place.skipped,
+        "would_fire": sum(row["outcome"] in FIRING for row in undecided),
+        "known": known,
+        "outcomes": dict(Counter(row["outcome"] for row in undecided)),
+        "token": _token(line, found),
+        "sentence": _stream_sentence(place, line, known, len(undecided)),
+        "items": undecided[:SAMPLES],
+        "notes": notes,
+    }
+
+
+def _stream_sentence(place: Located, line: datetime, known: int, undecided: int) -> str:
+    there = f"{count(place.messages, 'message')} since {plain(line)}"
+    if place.skipped > place.again:
+        return f"{there} would be read. {count(place.skipped, 'message')} before that would never be"
+    decided = f", {undecided} of them to be decided by this trigger" if undecided else ""
+    return (
+        f"{there} would be read, {place.again} of them before the position of the stream; "
+        f"{known} of that time are stored and would not fire twice{decided}"
+    )
+
+
+def _others(context: Context, state: TriggerState, feed: Feed) -> list[str]:
+    """The other triggers of the stream, which move with it. Raises Refused if one of them is somebody else's."""
+    others = sorted(
+        one.name for one in context.triggers().values() if feed.name in one.feeds and one.name != state.name
+    )
+    ownership = Ownership(context, context.principal)
+    if context.principal.limited and not all(ownership.owns(name) for name in others):
+        raise Refused(
+            f"{feed.display_name} is also followed for triggers of others, which would move with it",
+            fix=f"Replay what is stored: harken events replay --since TIME --trigger {state.name}",
+        )
+    return others
+
+
+async def _known(
+    context: Context, trigger: Trigger, state: TriggerState, feed: Feed, line: datetime
+) -> tuple[list[Plain], int]:
+    """Stored messages since that time which the trigger has not decided, and how many are stored of that time.
+
+    The newest `MOST_STORED` are looked at."""
+    known = 0
+    undecided: list[Plain] = []
+    async for event in _stored_since(context, feed, line):
+        known += 1
+        if _is_undecided(event, state):
+            undecided.append(_decide(event, trigger, state, feed, line, context.clock.now()))
+        if known >= MOST_STORED:
+            break
+    return undecided, known
+
+
+async def _execute(
+    context: Context, state: TriggerState, feed: FeedState, line: datetime, *, back: bool, cursor: Any = None
+) -> Plain:
+    moved = await context.store.seek(state.name, line, revision=feed.revision, back=back, cursor=cursor)
     if moved is None:
         raise Refused("something has changed since this was shown", fix="Look at it again without the token")
     context.nudge()
@@ -169,18 +271,30 @@ def _rows(read: Preview, stored: list[Plain], line: datetime) -> list[Plain]:
 async def _stored(context: Context, trigger: Trigger, state: TriggerState, feed: Feed, line: datetime) -> list[Plain]:
     """Stored events since that time which the trigger has not decided, with what it would decide."""
     rows: list[Plain] = []
-    before: int | None = None
-    while len(rows) < MOST_STORED:
-        page = await context.store.events(feed=feed.name, since=line - SKEW, before=before, limit=PAGE)
-        for event in page.items:
-            verdicts = {verdict.trigger: verdict.outcome for verdict in event.verdicts}
-            decided = verdicts.get(state.name, verdicts.get(state.uid, "before_start"))
-            if event.occurred_at is not None and event.occurred_at >= line and decided == "before_start":
-                rows.append(_decide(event, trigger, state, feed, line, context.clock.now()))
-        before = page.next
-        if before is None:
+    async for event in _stored_since(context, feed, line):
+        if _is_undecided(event, state):
+            rows.append(_decide(event, trigger, state, feed, line, context.clock.now()))
+        if len(rows) >= MOST_STORED:
             break
     return rows
+
+
+async def _stored_since(context: Context, feed: Feed, line: datetime) -> AsyncIterator[Recorded]:
+    """What is stored of that time, newest first."""
+    before: int | None = None
+    while True:
+        page = await context.store.events(feed=feed.name, since=line - SKEW, before=before, limit=PAGE)
+        for event in page.items:
+            if event.occurred_at is not None and event.occurred_at >= line:
+                yield event
+        before = page.next
+        if before is None:
+            return
+
+
+def _is_undecided(event: Recorded, state: TriggerState) -> bool:
+    verdicts = {verdict.trigger: verdict.outcome for verdict in event.verdicts}
+    return verdicts.get(state.name, verdicts.get(state.uid, "before_start")) == "before_start"
 
 
 def _decide(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed, line: datetime, now: datetime) -> Plain:

@@ -21,7 +21,7 @@ from harken.event import Event
 from harken.extras import how_to_install
 from harken.kit import AccountModel, ParamsModel
 from harken.kit.stream_messages import MessageQuery, MessageReader
-from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Place, Plugin, Rejected
+from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Located, Place, Plugin, Rejected
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -32,6 +32,8 @@ WAIT_MS = 2_000
 """How long one request waits for something new: so often we hear that the server is there."""
 ANSWER_SECONDS = 10.0
 BEGIN = "0-0"
+LAST_SEQUENCE = 2**64 - 1
+"""The highest that an id can have behind its milliseconds."""
 ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
@@ -87,6 +89,36 @@ class RedisStream:
             return "ahead"
         # with id_field its event has another name
         return "unknown" if self._query.id_field else "behind"
+
+    async def locate(self, at: datetime, cursor: Cursor) -> Located:
+        from redis.exceptions import RedisError
+
+        client = _client(self._url)
+        try:
+            return await self._locate(client, at, msgspec.convert(cursor, Position) if cursor else None)
+        except (RedisError, OSError, ValueError) as error:
+            raise _in_words(error, self._url, self._query.stream) from error
+        finally:
+            await client.aclose()
+
+    async def _locate(self, client: Redis, at: datetime, ours: Position | None) -> Located:
+        info = await self._info(client)
+        if info is None:
+            return Located(cursor=msgspec.to_builtins(Position(id=BEGIN, added=0)), messages=0, oldest=True)
+        added, last = int(info["entries-added"]), _text(info["last-generated-id"])
+        milliseconds = int(at.timestamp() * 1_000)
+        before = f"{milliseconds - 1}-{LAST_SEQUENCE}" if milliseconds > 0 else BEGIN
+        # an id behind the last one would look as if the stream had been created anew
+        before = min(before, last, key=_number)
+        count = await self._count(client, before, last)
+        waiting = max(0, added - ours.added) if ours is not None else 0
+        return Located(
+            cursor=msgspec.to_builtins(Position(id=before, added=added - count)),
+            messages=count,
+            again=max(0, count - waiting),
+            skipped=max(0, waiting - count),
+            oldest=count == int(info["length"]),
+        )
 
     async def _begin(self, client: Redis, position: Position | None) -> tuple[Position, Gap | None]:
         """Where to read on, and what was deleted since then."""

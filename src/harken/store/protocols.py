@@ -120,11 +120,14 @@ class Feeds(Protocol):
         from there, as what was read meanwhile counted as too early. Return what was moved, by trigger."""
         ...
 
-    async def seek(self, trigger: str, start_line: datetime, *, revision: int, back: bool) -> TriggerState | None:
+    async def seek(
+        self, trigger: str, start_line: datetime, *, revision: int, back: bool, cursor: Any = None
+    ) -> TriggerState | None:
         """Move the trigger's start line. None, and nothing is changed, if its feed has another revision by now.
 
         With `back` its feed forgets its cursor and is due now: what happened since the start line is read again, and
-        stored events that the trigger has not decided are decided. Memory stays, so that known events stay known."""
+        stored events that the trigger has not decided are decided. Memory stays, so that known events stay known.
+        With `cursor` the feed gets this one, which tells its next reader where to go, in both directions."""
         ...
 
     async def wake(self, feed: str) -> FeedState:

@@ -6,14 +6,15 @@ import asyncio
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.structs import OffsetAndTimestamp
 from pydantic import SecretStr
 
 from harken.errors import NeedsAttention, RetryLater
@@ -100,9 +101,25 @@ def server() -> Iterator[KafkaServer]:
 
 
 @pytest.fixture
-async def broker(server: KafkaServer) -> AsyncIterator[KafkaBroker]:
+async def broker(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KafkaBroker]:
     await create_topic(server)
+    # the mock answers every time with the end, so what it has is looked through instead
+    monkeypatch.setattr(AIOKafkaConsumer, "offsets_for_times", _offsets_for_times)
     yield KafkaBroker(server)
+
+
+async def _offsets_for_times(
+    asked: AIOKafkaConsumer[Any, Any], times: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, OffsetAndTimestamp | None]:
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = dict.fromkeys(times)
+    asked.assign(list(times))
+    await asked.seek_to_beginning()
+    while records := await asked.getmany(timeout_ms=500):
+        for partition, some in records.items():
+            later = [record for record in some if record.timestamp >= times[partition]]
+            if later and found[partition] is None:
+                found[partition] = OffsetAndTimestamp(later[0].offset, later[0].timestamp)
+    return found
 
 
 class TestKafka(StreamContract):

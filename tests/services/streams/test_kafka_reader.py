@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -257,3 +258,17 @@ def test_a_password_is_sent_encrypted_unless_tls_is_switched_off(account: dict[s
     options = settings(KafkaAccount(brokers="a:9092,b", **account))
     assert options["security_protocol"] == protocol
     assert (options["ssl_context"] is not None) == ("SSL" in protocol)
+
+
+async def test_the_place_of_a_time_is_found_in_each_partition_beside_our_position() -> None:
+    cluster = Cluster(5, 2, 0)
+    ours = Position(topic=(await reader(cluster).begin(None)).cursor["topic"], generation=3, offsets={"0": 1, "1": 2})
+    at = datetime(2026, 3, 1, 14, 30, tzinfo=UTC)
+    place = await reader(cluster).locate(at, ours)
+    assert place.cursor == {"topic": ours.topic, "generation": 3, "offsets": {"0": 3, "1": 2, "2": 0}}
+    assert (place.messages, place.again, place.skipped, place.oldest) == (2, 0, 2, False)
+    earliest = await reader(cluster).locate(at - timedelta(days=1), ours)
+    assert (earliest.messages, earliest.again, earliest.skipped, earliest.oldest) == (7, 3, 0, True)
+    cluster.id = b"second topic 002"
+    anew = await reader(cluster).locate(at, ours)
+    assert (anew.cursor["generation"], anew.again, anew.skipped) == (0, 0, 0)

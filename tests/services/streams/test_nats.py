@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy
 from pydantic import ValidationError
 
-from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.event import Event
 from harken.services.nats import NatsAccount, NatsQuery, NatsStream, plugin
 from harken.source import Batch, Call, Host, Lag, Rejected
@@ -387,3 +387,33 @@ async def test_a_user_who_may_not_read_the_stream_is_told_so() -> None:
         error = await problem(f"nats://ana:pw@127.0.0.1:{server.port}")
         assert isinstance(error, NeedsAttention)
         assert "may not use stream ORDERS" in error.message
+
+
+async def test_a_stream_that_forgets_and_a_consumer_of_others_stay_where_they_are(
+    broker: NatsBroker, server: NatsServer
+) -> None:
+    began = datetime.now(UTC)
+    await broker.publish([b'{"n": 1}'])
+    async with jetstream(server) as js:
+        await js.add_consumer(STREAM, durable_name=CONSUMER, ack_policy="explicit")
+        with pytest.raises(Refused, match="not made by Harken"):
+            await broker.source().locate(began, None)
+        await js.delete_stream(STREAM)
+        await broker.create(retention=RetentionPolicy.WORK_QUEUE)
+        with pytest.raises(Refused, match="forgets what its consumers have acknowledged"):
+            await broker.source().locate(began, None)
+
+
+async def test_of_a_subject_only_its_messages_count_when_a_time_is_located(
+    broker: NatsBroker, server: NatsServer
+) -> None:
+    began = datetime.now(UTC)
+    await broker.publish([b'{"n": 1}', b'{"n": 2}', b'{"n": 3}'])
+    await broker.publish([b'{"n": 4}'] * 5, subject="orders.other")
+    batches = await read(broker.source(start="all", subject="orders.new", batch=2), 2)
+    place = await broker.source(subject="orders.new").locate(began, batches[-2].cursor)
+    assert (place.messages, place.oldest) == (3, True)
+    again = await read(broker.source(subject="orders.new"), 3, place.cursor)
+    assert [event.data["n"] for event in events(again)] == [1, 2, 3]
+    async with jetstream(server) as js:
+        assert [one.name for one in await js.consumers_info(STREAM)] == [CONSUMER]

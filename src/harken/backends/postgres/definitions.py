@@ -71,8 +71,10 @@ class PostgresDefinitions(DatabaseUser):
     async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
         return await self._database.write(_move_start_lines, lines)
 
-    async def seek(self, trigger: str, start_line: datetime, *, revision: int, back: bool) -> TriggerState | None:
-        return await self._database.write(_seek, trigger, start_line, revision, back)
+    async def seek(
+        self, trigger: str, start_line: datetime, *, revision: int, back: bool, cursor: Any = None
+    ) -> TriggerState | None:
+        return await self._database.write(_seek, trigger, start_line, revision, back, cursor)
 
     async def wake(self, feed: str) -> FeedState:
         return await self._database.write(_wake, feed)
@@ -460,7 +462,9 @@ async def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> l
     return moved
 
 
-async def _seek(tx: Transaction, trigger: str, start_line: datetime, revision: int, back: bool) -> TriggerState | None:
+async def _seek(
+    tx: Transaction, trigger: str, start_line: datetime, revision: int, back: bool, cursor: Any
+) -> TriggerState | None:
     found, line = await tx.trigger_by_name(trigger), micros(start_line)
     if await tx.value("SELECT revision FROM feeds WHERE name=$1 FOR UPDATE", found.feed) != revision:
         return None
@@ -468,7 +472,9 @@ async def _seek(tx: Transaction, trigger: str, start_line: datetime, revision: i
     if back:
         looks = "UPDATE triggers SET reads_from=least(reads_from, $1), backfilling=true WHERE id=$2"
         await tx.do(looks, line, found.id)
-        await tx.do("UPDATE feeds SET cursor=NULL, next_due=$1 WHERE name=$2", tx.now, found.feed)
+    if back or cursor is not None:
+        place = None if cursor is None else tx.shut_json(cursor)
+        await tx.do("UPDATE feeds SET cursor=$3, next_due=$1 WHERE name=$2", tx.now, found.feed, place)
     await _raise_revision(tx, found.feed)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 

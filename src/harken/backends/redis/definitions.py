@@ -132,10 +132,14 @@ class RedisDefinitions(UsesSession):
             for trigger, feed, was, line in moved
         ]
 
-    async def seek(self, trigger: str, start_line: datetime, *, revision: int, back: bool) -> TriggerState | None:
+    async def seek(
+        self, trigger: str, start_line: datetime, *, revision: int, back: bool, cursor: Any = None
+    ) -> TriggerState | None:
         session = await self._ready()
-        instructions = (trigger, micros(start_line), revision, back)
-        uid = (await session.connection.write("definitions.seek", session.arguments(), instructions)).decode()
+        args = session.arguments()
+        place = False if cursor is None else args.shut_json(cursor)
+        instructions = (trigger, micros(start_line), revision, back, place)
+        uid = (await session.connection.write("definitions.seek", args, instructions)).decode()
         if not uid:
             return None
         row, spent = await session.hashes([f"tr:{uid}", f"sp:{uid}"])

@@ -66,8 +66,10 @@ class SqliteDefinitions(DatabaseUser):
     async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
         return await self._database.write(_move_start_lines, lines)
 
-    async def seek(self, trigger: str, start_line: datetime, *, revision: int, back: bool) -> TriggerState | None:
-        return await self._database.write(_seek, trigger, start_line, revision, back)
+    async def seek(
+        self, trigger: str, start_line: datetime, *, revision: int, back: bool, cursor: Any = None
+    ) -> TriggerState | None:
+        return await self._database.write(_seek, trigger, start_line, revision, back, cursor)
 
     async def wake(self, feed: str) -> FeedState:
         return await self._database.write(_wake, feed)
@@ -357,14 +359,18 @@ def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> list[Mo
     return moved
 
 
-def _seek(tx: Transaction, trigger: str, start_line: datetime, revision: int, back: bool) -> TriggerState | None:
+def _seek(
+    tx: Transaction, trigger: str, start_line: datetime, revision: int, back: bool, cursor: Any
+) -> TriggerState | None:
     found, line = tx.trigger_named(trigger), micros(start_line)
     if tx.feed(found.feed).revision != revision:
         return None
     tx.execute("UPDATE triggers SET start_line=? WHERE id=?", (line, found.id))
     if back:
         tx.execute("UPDATE triggers SET reads_from=min(reads_from, ?), backfilling=1 WHERE id=?", (line, found.id))
-        tx.execute("UPDATE feeds SET cursor=NULL, next_due=? WHERE name=?", (tx.now(), found.feed))
+    if back or cursor is not None:
+        place = None if cursor is None else tx.shut_json(cursor)
+        tx.execute("UPDATE feeds SET cursor=?, next_due=? WHERE name=?", (place, tx.now(), found.feed))
     _new_revision(tx, found.feed)
     return trigger_states(tx, "id=?", (found.id,))[0]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harken.source import Gap
+from harken.source import Gap, Located
 
-__all__ = ["Position", "Retained", "resume"]
+__all__ = ["Position", "Retained", "located", "resume"]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +50,24 @@ def resume(
     offsets = {str(number): max(have.begin, ours.get(number, 0)) for number, have in sorted(retained.items())}
     found = Position(topic=topic_id or position.topic, generation=position.generation, offsets=offsets)
     return found, _deleted(name, position, ours, lost) if lost else None
+
+
+def located(
+    ours: Position | None, topic_id: str, offsets: Mapping[str, int], retained: Mapping[int, Retained]
+) -> Located:
+    """The place with these offsets. Messages keep the names that they have at our position."""
+    same = ours is not None and (ours.topic == topic_id or not (ours.topic and topic_id))
+    generation = ours.generation if ours is not None and same else 0
+    read = ours.offsets if ours is not None and same else {}
+    ways = [read.get(number, offset) - offset for number, offset in offsets.items()]
+    found = Position(topic=topic_id, generation=generation, offsets=dict(offsets))
+    return Located(
+        cursor=msgspec.to_builtins(found),
+        messages=sum(have.end - offsets[str(number)] for number, have in retained.items()),
+        again=sum(max(0, way) for way in ways),
+        skipped=sum(max(0, -way) for way in ways),
+        oldest=all(offsets[str(number)] <= have.begin for number, have in retained.items()),
+    )
 
 
 def _deleted(name: str, position: Position, ours: Mapping[int, int], lost: Mapping[int, int]) -> Gap:

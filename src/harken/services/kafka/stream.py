@@ -29,8 +29,8 @@ from harken.services.kafka.account import (
     settings,
     why_unreachable,
 )
-from harken.services.kafka.position import Position, Retained, resume
-from harken.source import Batch, Cursor, Gap, Lag, Place, Rejected
+from harken.services.kafka.position import Position, Retained, located, resume
+from harken.source import Batch, Cursor, Gap, Lag, Located, Place, Rejected
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -98,6 +98,20 @@ class KafkaStream:
         # with id_field its event has another name
         return "unknown" if self._query.id_field else "behind"
 
+    async def locate(self, at: datetime, cursor: Cursor) -> Located:
+        load_driver()
+        from aiokafka.errors import KafkaError
+
+        consumer = _consumer(self._query, self._account)
+        try:
+            await self._start(consumer)
+            ours = msgspec.convert(cursor, Position) if cursor else None
+            return await TopicReader(consumer, self._query).locate(at, ours)
+        except (KafkaError, OSError, NotImplementedError) as error:
+            raise in_words(error, self._account, self._query.topic) from error
+        finally:
+            await close(consumer.stop, consumer._client)
+
     async def _start(self, consumer: AIOKafkaConsumer) -> None:
         from aiokafka.errors import KafkaConnectionError
 
@@ -127,6 +141,11 @@ class TopicReader:
         if position is None:
             position = Position(topic=topic_id, offsets=await self._first())
         return self._continue(position, topic_id)
+
+    async def locate(self, at: datetime, ours: Position | None) -> Located:
+        """The place of that time in each partition, and what lies between it and our position."""
+        topic_id = await self._look()
+        return located(ours, topic_id, await self._offsets_at(at), self._retained)
 
     async def read(self) -> Batch:
         """Messages, or an empty batch once the brokers have answered that there are none."""
@@ -192,12 +211,16 @@ class TopicReader:
         have = self._retained
         if self._query.start == "all":
             return {str(number): each.begin for number, each in have.items()}
-        offsets = {str(number): each.end for number, each in have.items()}
         if at := instant(self._query.start):
-            partitions = self._named(have)
-            found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, int(at.timestamp() * 1_000)))
-            offsets |= {str(each.partition): place.offset for each, place in found.items() if place is not None}
-        return offsets
+            return await self._offsets_at(at)
+        return {str(number): each.end for number, each in have.items()}
+
+    async def _offsets_at(self, at: datetime) -> dict[str, int]:
+        """The first message of that time or later in each partition; its end where there is none."""
+        partitions = self._named(self._retained)
+        found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, int(at.timestamp() * 1_000)))
+        places = {str(each.partition): place.offset for each, place in found.items() if place is not None}
+        return {str(number): each.end for number, each in self._retained.items()} | places
 
     async def _batch(self, records: Sequence[ConsumerRecord[Any, Any]], drained: Mapping[TopicPartition, Any]) -> Batch:
         await self._move_on(drained)

@@ -10,18 +10,19 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pydantic import Field
 
-from harken.errors import NeedsAttention, RetryLater
+from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.event import Event
 from harken.kit.fields import instant
 from harken.kit.stream_messages import MessageQuery, MessageReader
 from harken.services.nats.connection import ANSWER_SECONDS, NatsAccount, connected
 from harken.services.nats.pull import WAIT_SECONDS, Pulls
-from harken.source import Batch, Cursor, Gap, Lag, Place, Rejected
+from harken.source import Batch, Cursor, Gap, Lag, Located, Place, Rejected
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -33,6 +34,8 @@ __all__ = ["NatsQuery", "NatsStream"]
 HOLD_SECONDS = 15.0
 RESETS = (2, 14)
 """Since this version a server can set a consumer back."""
+DESCRIPTION = "Harken"
+"""By this a consumer is known as one that we have made."""
 NAME = r"^[^\s.*>/\\]+$"
 MESSAGE = re.compile(r"(?P<stream>[^@]+)@(?P<seq>[0-9]{1,19})-(?P<at>[0-9]{1,15})")
 """How messages are named."""
@@ -47,11 +50,12 @@ class NatsQuery(MessageQuery):
     start: str = Field("new", pattern="^(new|all)$", description="a first read begins with what is new, or with all")
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """The last sequence that was read, and when its stream was created."""
+class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last sequence that was read, and when its stream was created. `moved`: the consumer is not there yet."""
 
     created: str
     seq: int
+    moved: bool = False
 
 
 class NatsStream:
@@ -95,6 +99,52 @@ class NatsStream:
                 yield batch
                 await self._acknowledge()
 
+    async def locate(self, at: datetime, cursor: Cursor) -> Located:
+        from nats.js.api import RetentionPolicy
+
+        ours = msgspec.convert(cursor, Position) if cursor else None
+        async with connected(self._account, f"stream {self._query.stream}") as client:
+            info = await client.jetstream(timeout=ANSWER_SECONDS).stream_info(self._query.stream)
+            if info.config.retention != RetentionPolicy.LIMITS:
+                reason = f"{self._query.stream} forgets what its consumers have acknowledged ({info.config.retention})"
+                raise Refused(reason, fix="Only streams with the retention limits keep what was read")
+            consumer = await self._find_consumer(client)
+            if consumer is not None and consumer.config.description != DESCRIPTION:
+                reason = f"the consumer {self._consumer} of {self._query.stream} was not made by Harken"
+                raise Refused(reason, fix="Leave out consumer:, and Harken makes one of its own")
+            seq, pending = await self._find_time(client, at)
+        place = Position(created=_created(info), seq=seq, moved=True)
+        way = ours.seq - seq if ours is not None and ours.created == place.created else 0
+        if consumer is not None and self._query.subject:
+            # of a subject only the server knows how many there are
+            way = pending - (consumer.num_pending or 0) - (consumer.num_ack_pending or 0)
+        return Located(
+            cursor=msgspec.to_builtins(place),
+            messages=pending,
+            again=max(0, way),
+            skipped=max(0, -way),
+            oldest=seq <= _before_first(info),
+        )
+
+    async def _find_time(self, client: Client, at: datetime) -> tuple[int, int]:
+        """The sequence before the first message of that time, and how many come after it.
+
+        Only a consumer can be asked: one that reads nothing, and that the server forgets by itself if we cannot."""
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+        js = client.jetstream(timeout=ANSWER_SECONDS)
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_TIME,
+            opt_start_time=at,
+            ack_policy=AckPolicy.NONE,
+            filter_subject=self._query.subject or None,
+            inactive_threshold=ANSWER_SECONDS,
+            mem_storage=True,
+        )
+        found = await js.add_consumer(self._query.stream, config)
+        await js.delete_consumer(self._query.stream, found.name)
+        return (found.delivered.stream_seq if found.delivered else 0), found.num_pending or 0
+
     async def hold(self) -> None:
         """Tell the server that the messages in hand are being worked on."""
         from nats.errors import Error
@@ -119,6 +169,11 @@ class NatsStream:
         info = await js.stream_info(self._query.stream)
         consumer = await self._find_consumer(client)
         position, gap = self._compare(before, info) if before else (self._first(info, consumer), None)
+        if consumer is not None and before is not None and before.moved and consumer.config.description == DESCRIPTION:
+            # a consumer cannot be brought before the place where it began
+            await js.delete_consumer(self._query.stream, self._consumer)
+            consumer = None
+        position = msgspec.structs.replace(position, moved=False)
         if consumer is None:
             await self._create_consumer(client, info, position.seq + 1)
         elif _floor(consumer) > position.seq or consumer.num_ack_pending:
@@ -187,7 +242,7 @@ class NatsStream:
         everything = info.config.retention == RetentionPolicy.WORK_QUEUE
         config = ConsumerConfig(
             durable_name=self._consumer,
-            description="Harken",
+            description=DESCRIPTION,
             deliver_policy=DeliverPolicy.ALL if everything else DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=None if everything else start,
             ack_policy=AckPolicy.EXPLICIT,

@@ -193,6 +193,19 @@ class MemoryContract(StoreWorld):
         assert (moved.start_line, moved.backfilling) == (given.now(), False)
         assert ((await given.feed()).cursor, moved.reads_from) == ({"at": 5}, given.trigger().reads_from)
 
+    async def test_a_seek_to_a_place_leaves_word_of_it_in_both_directions(self, given: Given) -> None:
+        await given.commit(given.entry("s", given.intent("s")), cursor={"at": 5})
+        for back in (True, False):
+            before, place = await given.feed(), {"to": [back, "ü"]}
+            assert await given.store.seek("mail", given.now(), revision=0, back=back, cursor=place) is None
+            assert (await given.feed()).cursor == before.cursor
+            moved = await given.store.seek("mail", given.now(), revision=before.revision, back=back, cursor=place)
+            after = await given.feed()
+            assert moved is not None
+            assert (after.cursor, after.next_due, after.revision) == (place, given.now(), before.revision + 1)
+            given.clock.advance(60)
+        assert await given.store.check() == []
+
     async def test_after_a_reset_an_occurrence_fires_again_for_that_trigger_only(self, given: Given) -> None:
         await given.open(definitions(feeds=(feed("inbox", identity="once"), INTERNAL_FEED)))
         await given.refresh()

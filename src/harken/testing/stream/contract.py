@@ -7,11 +7,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from harken.source import SeekableSource
 from harken.tasks import cancel_and_wait
 from harken.testing.stream.broker import Broker
 from harken.testing.stream.follower import WAIT_SECONDS, Follower, die_while_following
@@ -181,6 +183,56 @@ class StreamContract:
             assert len(await follower.dead()) >= min(sent, 4)
             await _is_empty(broker)
 
+    async def test_a_seek_back_reads_what_was_never_read_and_doubles_nothing(
+        self, broker: Broker, tmp_path: Path
+    ) -> None:
+        needs(isinstance(broker.source(), SeekableSource), "has no positions of times")
+        await _apart()
+        began = datetime.now(UTC)
+        await broker.publish(bodies(range(5)))
+        async with Follower.started(tmp_path, broker.source) as follower:
+            await follower.until("a first answer", follower.heard)
+            await broker.publish(bodies(range(5, 10)))
+            await follower.until("5 messages", lambda: follower.has(5))
+            place = await follower.seek(began)
+            assert (place.messages, place.again, place.skipped) == (10, 10, 0)
+            await follower.until("the 5 before", lambda: follower.has(10))
+            await broker.publish(bodies(range(10, 15)))
+            await follower.until("5 more", lambda: follower.has(15))
+            assert await follower.numbers() == once(15)
+            assert await follower.runs() == 15
+            assert not await follower.gaps()
+        async with Follower.started(tmp_path, broker.source) as follower:
+            await broker.publish(bodies([15]))
+            await follower.until("what comes later", lambda: follower.has(16))
+            assert await follower.numbers() == once(16)
+
+    async def test_a_seek_forward_passes_over_what_waits_and_is_no_coverage_of_it(
+        self, broker: Broker, tmp_path: Path
+    ) -> None:
+        needs(isinstance(broker.source(), SeekableSource), "has no positions of times")
+        async with Follower.started(tmp_path, broker.source) as follower:
+            await follower.until("a first answer", follower.heard)
+            await broker.publish(bodies(range(5)))
+            await follower.until("5 messages", lambda: follower.has(5))
+        await broker.publish(bodies(range(5, 20)))
+        await _apart()
+        line = datetime.now(UTC)
+        await _apart()
+        await broker.publish(bodies(range(20, 25)))
+        follower = Follower(tmp_path, broker.source)
+        try:
+            place = await follower.seek(line)
+            assert (place.messages, place.again, place.skipped) == (5, 0, 15)
+            await follower.start()
+            await follower.until("what came after the time", lambda: follower.has(10))
+            assert await follower.numbers() == Counter([*range(5), *range(20, 25)])
+            assert not await follower.gaps()
+            covered = (await follower.state()).coverage
+            assert not any(span.start < line <= span.end for span in covered), "what was passed over was not read"
+        finally:
+            await follower.stop()
+
     async def test_history_that_was_deleted_before_it_was_read_is_a_gap(self, broker: Broker, tmp_path: Path) -> None:
         needs(broker.resumes, "keeps nothing that could be deleted")
         needs(broker.keeps_history, "is a queue: who deletes its messages means to")
@@ -346,3 +398,8 @@ async def _was_spared(broker: Broker) -> None:
     """Redelivery budgets are not ours to burn."""
     assert (await broker.redelivered() or 0) <= 2
     assert not await broker.dead()
+
+
+async def _apart() -> None:
+    """Let a time pass that every broker can tell from the ones before and after."""
+    await asyncio.sleep(0.02)

@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -21,8 +22,9 @@ from harken.errors import StoreUnavailable
 from harken.event import Event, Recorded
 from harken.feed import INTERNAL, Feed, FeedState, Trigger
 from harken.ingest.intake import Intake
+from harken.ingest.page_parts import stored_position, with_seek
 from harken.runs import Claimed
-from harken.source import StreamSource
+from harken.source import Located, SeekableSource, StreamSource
 from harken.store import Definitions, EarlyEnd, Intent
 from harken.testing.store.records import all_pages
 from harken.timings import Timings
@@ -127,6 +129,7 @@ class Follower:
         self, path: Path, make: Callable[[], StreamSource], holder: str = "first", beside: Follower | None = None
     ) -> None:
         self.clock = SystemClock()
+        self._make = make
         # a replica uses the store of the one that it runs beside
         self._own_store = beside is None
         self.store: StallingStore = StallingStore(beside.store.inner if beside else SqliteStore.at(path / "harken.db"))
@@ -157,6 +160,19 @@ class Follower:
         await self.intake.stop()
         if self._own_store:
             await self.store.inner.close()
+
+    async def seek(self, at: datetime) -> Located:
+        """Move the stream to that time, as the operation does it. Returns the place that was found."""
+        source, state = self._make(), await self.state()
+        assert isinstance(source, SeekableSource)
+        cursor = stored_position(state.cursor)[0]
+        place = await source.locate(at, cursor)
+        back = place.skipped <= place.again
+        mark = with_seek(cursor, at)
+        moved = await self.store.inner.seek(TRIGGER.name, at, revision=state.revision, back=back, cursor=mark)
+        assert moved is not None
+        await self.intake.refresh(FEED.name)
+        return place
 
     async def events(self, feed: str = FEED.name) -> list[Recorded]:
         return await all_pages(self.store.inner.events, feed=feed, limit=500)

@@ -337,9 +337,9 @@ local function move_start_lines(lines, future)
 end
 
 -- verb: seek
--- Move the start line of a trigger; with `back` its feed is read again from there. Return its uid, or '' if its feed has
--- another revision.
-local function seek(trigger, line, revision, back)
+-- Move the start line of a trigger; with `back` its feed is read again from there, with `cursor` from that place. Return
+-- its uid, or '' if its feed has another revision.
+local function seek(trigger, line, revision, back, cursor)
   local uid = uid_of(trigger)
   if not uid then
     return { '!', 'trigger', trigger }
@@ -352,9 +352,12 @@ local function seek(trigger, line, revision, back)
   if back then
     local reads = tonumber(call('HGET', key, 'reads')) or line
     call('HSET', key, 'reads', int(math.min(reads, line)), 'backfilling', '1')
+  end
+  if back or cursor then
     call('HDEL', feed, 'cursor')
     call('HSET', feed, 'due', now)
   end
+  if cursor then call('HSET', feed, 'cursor', text(cursor)) end
   call('HINCRBY', feed, 'revision', 1)
   return uid
 end
