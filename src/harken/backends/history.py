@@ -61,7 +61,7 @@ def outcomes_of(verdicts: str, trigger: str) -> list[str]:
     lines = verdicts.split("\n")
     for line in set(lines):
         outcomes[line] = outcome_of(_decode(line), trigger) if line.startswith("[") else line.partition('"')[0]
-    return [outcomes[line] for line in lines]
+    return list(map(outcomes.__getitem__, lines))
 
 
 def outcome_in(stored: bytes, trigger: str, beginning: bytes) -> str:

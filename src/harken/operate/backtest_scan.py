@@ -34,6 +34,7 @@ MOST_VALUES = 200
 
 STARTED = frozenset({"fired", "gathered", "held"})
 DECIDED = frozenset({"filtered", "error"})
+UNHEARD = frozenset({"", "before_start"})
 DECLINED = {"filtered": "false", "error": "error"}
 
 
@@ -102,8 +103,10 @@ async def scan(
     """Read everything of the span, and add it to what was found. Pages are read while the one before is counted.
 
     `on_page` gets each of them after it was counted."""
-    counting = Counting(screen, keep_passed, found if found is not None else Scan())
-    async for page in history_pages(store, rules.feed.name, name, since, until):
+    counting = Counting(screen, keep_passed, found if found is not None else Scan(), brief=until is None)
+    async for read in history_pages(store, rules.feed.name, name, since, until, brief=lambda: counting.brief):
+        lacking = counting.lacks_columns(read)
+        page = await _with_columns(store, rules.feed.name, name, since, read) if lacking else read
         if page.ids:
             await counting.add(store, page)
         on_page(page)
@@ -114,11 +117,19 @@ async def scan(
 
 
 async def history_pages(
-    store: Records, feed: str, trigger: str, since: datetime | None, until: datetime | None
+    store: Records,
+    feed: str,
+    trigger: str,
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    brief: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[History]:
-    """The feed's events of the span, oldest first, with what the trigger decided; the next page is read ahead."""
+    """The feed's events of the span, oldest first, with what the trigger decided; the next page is read ahead.
+
+    While `brief` is true, pages may lack types and times."""
     size = FIRST_PAGE
-    ahead = asyncio.ensure_future(store.history(feed, trigger, since=since, until=until, limit=size))
+    ahead = asyncio.ensure_future(store.history(feed, trigger, since=since, until=until, limit=size, brief=brief()))
     try:
         while True:
             page = await ahead
@@ -129,11 +140,24 @@ async def history_pages(
                 size = min(size * 2, LARGEST_PAGE)
             elif len(page.data) > LARGE_BYTES:
                 size = max(size // 2, 1)
-            following = store.history(feed, trigger, since=since, until=until, after=page.next, limit=size)
+            following = store.history(
+                feed, trigger, since=since, until=until, after=page.next, limit=size, brief=brief()
+            )
             ahead = asyncio.ensure_future(following)
             yield page
     finally:
         ahead.cancel()
+
+
+async def _with_columns(store: Records, feed: str, trigger: str, since: datetime | None, page: History) -> History:
+    """The same page with its types and times, without what was deleted since it was read."""
+    before, last = page.ids[0] - 1, page.ids[-1]
+    whole = await store.history(feed, trigger, since=since, after=before, limit=len(page.ids))
+    if whole.ids and whole.ids[-1] > last:
+        # in place of what was deleted it has what follows
+        left = sum(id <= last for id in whole.ids)
+        whole = await store.history(feed, trigger, since=since, after=before, limit=left) if left else History()
+    return msgspec.structs.replace(whole, next=page.next)
 
 
 async def screen_page(store: Records, screen: Screen, page: History) -> list[Screened]:
@@ -149,31 +173,51 @@ async def screen_page(store: Records, screen: Screen, page: History) -> list[Scr
 class Counting:
     """Counts pages of events by outcome and key, and sums up by key, as a million events have some hundred of them."""
 
-    def __init__(self, screen: Screen, keep_passed: bool, found: Scan) -> None:
+    def __init__(self, screen: Screen, keep_passed: bool, found: Scan, *, brief: bool = False) -> None:
         self.found = found
+        # types and times are read from the first event on that the trigger did not decide about
+        self.brief = brief and not screen.selects_types
         self._screen = screen
         self._keep_passed = keep_passed
         self._decided: dict[Key, Decided] = {}
         self._pairs: Counter[Pair] = Counter()
         self._blamed: Counter[Key] = Counter()
+        # the lists that get ids of such events, and the keys that one clause alone held back
+        self._wanted: dict[Pair, list[tuple[list[int], int]]] = {}
+        self._alone: dict[Key, int] = {}
+
+    def lacks_columns(self, page: History) -> bool:
+        """Whether the page was read without types and times, and they are needed after all."""
+        if len(page.types) == len(page.ids) or UNHEARD.isdisjoint(page.outcomes):
+            return False
+        self.brief = False
+        return True
 
     async def add(self, store: Records, page: History) -> None:
         if len(self._pairs) > MOST_PAIRS:
             self.sum_up()
-        found = self.found
-        found.events += len(page.ids)
+        self.found.events += len(page.ids)
         keys = await self._keys(store, page)
-        pairs = list(zip(page.outcomes, keys, strict=True))
-        counts = Counter(pairs)
-        distinct = {key for _, key in counts}
-        for key in distinct - self._decided.keys():
-            self._decided[key] = self._decide(key)
+        # zip uses one tuple again and again if nobody keeps it: a list of them takes as long as the counting
+        counts = Counter(zip(page.outcomes, keys, strict=True))
+        for pair in counts.keys() - self._pairs.keys():
+            self._prepare(pair)
         self._pairs.update(counts)
-        if "" in page.outcomes or "before_start" in page.outcomes:
+        if any(outcome in UNHEARD for outcome, _ in counts):
             self._count_unheard(page, keys)
-        self._collect_ids(page, pairs, counts)
-        if any(self._decided[key].screened.failed for key in distinct):
-            self._blame(page, keys, counts)
+        self._collect_ids(page, keys, counts)
+        self._blame(page, keys, counts)
+
+    def _prepare(self, pair: Pair) -> None:
+        """Find out what is to be done with events of this outcome and key."""
+        outcome, key = pair
+        decided = self._decided.get(key)
+        if decided is None:
+            decided = self._decided[key] = self._decide(key)
+        if decided.alone is not None:
+            self._alone[key] = decided.alone
+        if lists := _lists(self.found, outcome, decided.screened, self._keep_passed):
+            self._wanted[pair] = lists
 
     async def _keys(self, store: Records, page: History) -> Sequence[Key]:
         if not self._screen.reads_more:
@@ -200,6 +244,9 @@ class Counting:
                 self.found.tally[outcome, screened] += number
                 if differs(outcome, screened):
                     self.found.differing_count += number
+        if not self._screen.selects_types:
+            for (_, key), number in self._pairs.items():
+                self._blamed[key] += number
         for key, number in self._blamed.items():
             decided = self._decided[key]
             for at in decided.screened.failed:
@@ -209,6 +256,8 @@ class Counting:
         self._pairs.clear()
         self._blamed.clear()
         self._decided.clear()
+        self._wanted.clear()
+        self._alone.clear()
 
     def _near_misses(self, at: int) -> NearMisses:
         return self.found.near.setdefault(at, NearMisses(newest=[], values={}, examples=[]))
@@ -220,17 +269,16 @@ class Counting:
                 changed = self._decided[key].screened.changed
                 self.found.unheard[outcome, self._screen.listens(kind), self._screen.begun(occurred_at), changed] += 1
 
-    def _collect_ids(self, page: History, pairs: Sequence[Pair], counts: Mapping[Pair, int]) -> None:
+    def _collect_ids(self, page: History, keys: Sequence[Key], counts: Mapping[Pair, int]) -> None:
         """Keep the ids of events that are looked at one by one later."""
         wanted: dict[Pair, list[tuple[list[int], int]]] = {}
-        for pair in counts:
-            lists = _lists(self.found, pair[0], self._decided[pair[1]].screened, self._keep_passed)
-            if lists:
-                wanted[pair] = lists
+        for pair, lists in self._wanted.items():
+            if pair in counts and (left := [(ids, most) for ids, most in lists if len(ids) < most]):
+                wanted[pair] = left
         if not wanted:
             return
-        for id, pair in zip(page.ids, pairs, strict=True):
-            for ids, most in wanted.get(pair, ()):
+        for id, outcome, key in zip(page.ids, page.outcomes, keys, strict=True):
+            for ids, most in wanted.get((outcome, key), ()):
                 if len(ids) < most:
                     ids.append(id)
 
@@ -239,10 +287,9 @@ class Counting:
         if self._screen.selects_types:
             kinds = zip(keys, page.types, strict=True)
             self._blamed.update(key for key, kind in kinds if self._screen.listens(kind))
-        else:
-            for (_, key), number in counts.items():
-                self._blamed[key] += number
-        alone = {key: at for _, key in counts if (at := self._decided[key].alone) is not None}
+        alone = {key: at for _, key in counts if (at := self._alone.get(key)) is not None}
+        if not alone:
+            return
         left = dict.fromkeys(alone.values(), SAMPLES)
         for id, key in zip(reversed(page.ids), reversed(keys), strict=True):
             if not left:

@@ -285,10 +285,12 @@ class Records(Protocol):
         until: datetime | None = None,
         after: int = 0,
         limit: int = 1000,
+        brief: bool = False,
     ) -> History:
         """A page of the feed's events after an id, oldest first, with what the trigger decided about each.
 
-        Only those that were recorded from `since` on, and before `until`."""
+        Only those that were recorded from `since` on, and before `until`. With `brief` types and times may be left out,
+        as to read them takes as long as anything else."""
         ...
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:

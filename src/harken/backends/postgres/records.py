@@ -78,6 +78,7 @@ class PostgresRecords(DatabaseUser):
         until: datetime | None = None,
         after: int = 0,
         limit: int = 1000,
+        brief: bool = False,
     ) -> History:
         return await self._database.read(_history, feed, trigger, since, until, after, limit)
 

@@ -110,6 +110,7 @@ class RedisRecords(UsesSession):
         until: datetime | None = None,
         after: int = 0,
         limit: int = 1000,
+        brief: bool = False,
     ) -> History:
         session = await self._ready()
         begin, end = micros(since) if since else 0, micros(until) if until else LARGEST_ID

@@ -70,8 +70,9 @@ class SqliteRecords(DatabaseUser):
         until: datetime | None = None,
         after: int = 0,
         limit: int = 1000,
+        brief: bool = False,
     ) -> History:
-        return await self._database.read(_history, feed, trigger, since, until, after, limit)
+        return await self._database.read(_history, feed, trigger, since, until, after, limit, brief)
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         return await self._database.read(_memory_of, feed, memory_id)
@@ -186,10 +187,11 @@ def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
 
 # one row with all of them: making a row for each event takes longer than reading them
 # and nothing is added to them here, as each copy of megabytes takes as long as reading them
-_HISTORY = """SELECT count(*), coalesce(max(id), 0), group_concat(id, x'0a'), group_concat(type, x'1f'),
-group_concat(coalesce(occurred_at, 'null'), x'0a'), group_concat(recorded_at, x'0a'),
-CAST(group_concat(data, x'0a') AS BLOB), group_concat(CASE WHEN substr(verdicts, 1, length(:beginning))=:beginning
-THEN substr(verdicts, length(:beginning) + 1, 16) ELSE verdicts END, x'0a') FROM ({})"""
+_HISTORY = """SELECT count(*), coalesce(max(id), 0), group_concat(id, x'0a'), CAST(group_concat(data, x'0a') AS BLOB),
+group_concat(CASE WHEN verdicts>=:beginning AND verdicts<:following THEN substr(verdicts, :length + 1, 16)
+ELSE verdicts END, x'0a'){} FROM ({})"""
+_TYPES_AND_TIMES = """, group_concat(type, x'1f'), group_concat(coalesce(occurred_at, 'null'), x'0a'),
+group_concat(recorded_at, x'0a')"""
 _HISTORY_ROWS = """SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events WHERE feed=:feed AND id>:after
 AND id<:end AND recorded_at>=:since AND recorded_at<:until ORDER BY id LIMIT :limit"""
 _ALWAYS = 2**62
@@ -198,7 +200,14 @@ _decode_times = msgspec.json.Decoder(int | None).decode_lines
 
 
 def _history(
-    tx: Transaction, feed: str, trigger: str, since: datetime | None, until: datetime | None, after: int, limit: int
+    tx: Transaction,
+    feed: str,
+    trigger: str,
+    since: datetime | None,
+    until: datetime | None,
+    after: int,
+    limit: int,
+    brief: bool,
 ) -> History:
     begin, end = micros(since) if since else 0, micros(until) if until else _ALWAYS
     if begin and not after:
@@ -212,7 +221,7 @@ def _history(
         "until": end,
         "limit": limit,
     }
-    found = None if tx.seal.encrypted else _joined_history(tx, trigger, bindings)
+    found = None if tx.seal.encrypted else _joined_history(tx, trigger, bindings, brief)
     if found is not None:
         return found
     rows = tx.execute(_HISTORY_ROWS, bindings)
@@ -233,28 +242,31 @@ def _first_since(tx: Transaction, since: int) -> int:
         return int(found.value)
 
 
-def _joined_history(tx: Transaction, trigger: str, bindings: dict[str, Any]) -> History | None:
+def _joined_history(tx: Transaction, trigger: str, bindings: dict[str, Any], brief: bool) -> History | None:
     """None if something among it cannot be joined: compressed verdicts, or payloads that are no JSON."""
-    bindings = bindings | {"beginning": beginning_of(trigger)}
+    beginning = beginning_of(trigger)
+    # what begins with it is not less, and less than what follows: nothing has to be cut off to compare it
+    following = beginning[:-1] + bytes([beginning[-1] + 1])
+    bindings = bindings | {"beginning": beginning, "following": following, "length": len(beginning)}
     try:
-        [row] = tx.execute(_HISTORY.format(_HISTORY_ROWS), bindings)
+        [row] = tx.execute(_HISTORY.format("" if brief else _TYPES_AND_TIMES, _HISTORY_ROWS), bindings)
     except UnicodeDecodeError:
         return None
-    count, last, ids, types, occurred, recorded, data, verdicts = row
+    count, last, ids, data, verdicts, *others = row
     if not count:
         return History()
-    kinds = types.split("\x1f")
+    kinds = others[0].split("\x1f") if others else ()
     try:
         outcomes = outcomes_of(verdicts, trigger)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
-    if len(kinds) != count or len(outcomes) != count:
+    if len(outcomes) != count or len(kinds) not in (0 if brief else count, count):
         return None
     return History(
         ids=_decode_ids(ids),
         types=kinds,
-        occurred_at=_decode_times(occurred),
-        recorded_at=_decode_ids(recorded),
+        occurred_at=_decode_times(others[1]) if others else (),
+        recorded_at=_decode_ids(others[2]) if others else (),
         outcomes=outcomes,
         data=data,
         next=last if count == bindings["limit"] else None,

@@ -45,6 +45,16 @@ class HistoryContract(StoreWorld):
         assert ids == sorted(event.id for event in await given.events())
         assert len(ids) == 23
 
+    async def test_a_brief_history_lacks_types_and_times_at_most(self, given: Given) -> None:
+        decisions = [(), (filtered("mail"),), (filtered("mail2"), filtered("mail")), (filtered("mai"),)]
+        await given.commit(*(given.entry(f"s{n}", *found) for n, found in enumerate(decisions)))
+        for trigger in ("mail", "mail2", "mai", "other"):
+            whole = await given.store.history("inbox", trigger, limit=3)
+            brief = await given.store.history("inbox", trigger, limit=3, brief=True)
+            assert (list(brief.ids), list(brief.outcomes)) == (list(whole.ids), list(whole.outcomes))
+            assert (payloads(brief), brief.next) == (payloads(whole), whole.next)
+            assert list(brief.types) in ([], list(whole.types))
+
     async def test_history_of_a_feed_without_events_is_empty(self, given: Given) -> None:
         await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, feed("news"))))
         await given.commit(given.entry("a"))
