@@ -105,10 +105,10 @@ class Controller:
     async def open(self, wait: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
         """Apply the configuration for the first time in this process; `wait` repeats a call until the store answers."""
         wait = wait or _call_once
-        loaded = await wait(lambda: self.rows.load(self._files))
-        before = await wait(lambda: last_applied(self._store, loaded))
-        current = await wait(self._store.generation)
-        with without_collection(keep=len(loaded.rows) >= MANY_ROWS):
+        with without_collection(keep=lambda: len(self._factory.loaded.rows) >= MANY_ROWS):
+            loaded = await wait(lambda: self.rows.load(self._files))
+            before = await wait(lambda: last_applied(self._store, loaded))
+            current = await wait(self._store.generation)
             if loaded is not self._files:
                 self._use(loaded)
             feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)

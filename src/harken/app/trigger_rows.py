@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,16 +124,16 @@ class TriggerRows:
 
 
 @contextmanager
-def without_collection(*, keep: bool = False) -> Iterator[None]:
+def without_collection(*, keep: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Collect no garbage meanwhile: nearly everything that is made stays, and would be looked at each time.
 
-    With `keep` it is not looked at later either."""
+    If `keep` is true at the end it is not looked at later either, and not once when the collection goes on."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if keep:
+        if keep():
             gc.freeze()
         if enabled:
             gc.enable()

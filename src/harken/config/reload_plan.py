@@ -208,12 +208,16 @@ def inherit_cursors(
     before = {feed.name: feed for feed in old_feeds}
     left = {trigger.name: trigger.feed for trigger in old_triggers}
     sources: dict[str, list[Feed]] = {}
-    for trigger in sorted(triggers, key=lambda trigger: trigger.name):
-        earlier = before.get(left.get(trigger.name, ""))
+    # there may be 100,000 triggers that are rows, of which none is among the old ones
+    for trigger in sorted((one for one in triggers if one.name in left), key=lambda trigger: trigger.name):
+        earlier = before.get(left[trigger.name])
         if earlier is not None and earlier.name != trigger.feed:
             sources.setdefault(trigger.feed, []).append(earlier)
+    if not sources:
+        return tuple(feeds)
     return tuple(
-        feed if feed.name in before else _with_inherited_cursor(feed, sources.get(feed.name, [])) for feed in feeds
+        _with_inherited_cursor(feed, sources[feed.name]) if feed.name in sources and feed.name not in before else feed
+        for feed in feeds
     )
 
 

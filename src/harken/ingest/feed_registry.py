@@ -340,8 +340,10 @@ class FeedRegistry:
                 self.feeds[feed.name].resumed = self._resumed
                 placed.add(feed.name)
         for live in self._feeds_of(shards):
+            if live.feed.name in placed or (live.feed.way == "push" and not taken_over):
+                continue
             state = states.get(live.feed.name)
-            if state is None or live.feed.name in placed:
+            if state is None:
                 continue
             self._idle_reads.drop(live.feed.name)
             if live.busy:

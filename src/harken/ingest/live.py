@@ -150,7 +150,8 @@ class LiveFeed:
         # how much of the page at the cursor is committed, if a read ended within it
         self.progress: Progress | None
         self.cursor: Any
-        self.cursor, self.progress = stored_position(state.cursor)
+        stored = state.cursor
+        self.cursor, self.progress = stored_position(stored) if stored is not None else (None, None)
         self.watermark: datetime | None = state.watermark
         # the newest watermark that this process has known: if it is in the future, our clock was set back
         self.newest = later(state.watermark, self.newest)
@@ -159,7 +160,7 @@ class LiveFeed:
         self.created_at: datetime = state.created_at
         # when a page of the read under way was taken that reached the present: what comes after that, dated a little
         # before, is found by the next read only if the watermark does not pass this time
-        self.capped: float | None = stored_cap(state.cursor)
+        self.capped: float | None = stored_cap(stored) if stored is not None else None
         # whether the cursor is known to be at the end of a read, and not at a page within one
         self.between_reads: bool = self.cursor is None
         # pages of the read under way that are committed, and the `since` it began with

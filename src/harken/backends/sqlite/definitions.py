@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 FUTURE = round(FUTURE_SECONDS * 1_000_000)
 
+MANY_WORKFLOWS = 100
+"""From so many on, all revisions that are stored are read at once."""
+
 TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at, reads_from,
 backfilling, done"""
 
@@ -83,7 +86,10 @@ def _open(tx: Transaction, definitions: Definitions) -> Opened:
         epoch = int(tx.value("SELECT epoch FROM generation") or 0)
     changed = _open_triggers(tx, definitions, now)
     _open_feeds(tx, definitions, changed, now)
+    kept = _kept_revisions(tx, definitions.workflows)
     for name, (rev, definition) in definitions.workflows.items():
+        if rev in kept:
+            continue
         value = tx.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)}))
         tx.execute(
             "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,?)",
@@ -96,6 +102,13 @@ def _open(tx: Transaction, definitions: Definitions) -> Opened:
     return Opened(
         feeds={feed.name: feed for feed in feeds}, triggers={trigger.name: trigger for trigger in triggers}, epoch=epoch
     )
+
+
+def _kept_revisions(tx: Transaction, workflows: Mapping[str, tuple[str, bytes]]) -> set[str]:
+    """The revisions of workflows that are stored already, if there are so many that looking for each takes longer."""
+    if len(workflows) < MANY_WORKFLOWS:
+        return set()
+    return {name for (name,) in tx.execute("SELECT name FROM documents WHERE kind=?", (WORKFLOW,))}
 
 
 def _each(states: Callable[..., list[T]], tx: Transaction, names: Collection[str]) -> list[T]:
