@@ -44,6 +44,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     growth_seconds: float
     growth_explained: int = 50
     trigger_rows: int
+    row_stores: tuple[str, ...]
 
 
 FULL = Sizes(
@@ -69,6 +70,7 @@ FULL = Sizes(
     growth_server_rows=200_000,
     growth_seconds=15.0,
     trigger_rows=100_000,
+    row_stores=("SQLite", "PostgreSQL", "Redis"),
 )
 QUICK = msgspec.structs.replace(
     FULL,
@@ -126,4 +128,5 @@ TINY = msgspec.structs.replace(
     growth_seconds=0.3,
     growth_explained=2,
     trigger_rows=60,
+    row_stores=("SQLite",),
 )

@@ -1,8 +1,11 @@
-"""Triggers that are rows: the start with many of them, the change of one, and memory."""
+"""Triggers that are rows, on three stores: the start with many of them, the change of one, and memory."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -10,9 +13,11 @@ from bench.figures import Figure, Say, at_most
 from bench.measurement_sizes import Sizes
 from bench.processes import report
 from bench.rows_flow import Asked, Started
+from bench.servers import durable_postgres, durable_redis, new_database
 
 __all__ = ["measure"]
 
+SQLITE = "SQLite"
 READY_SECONDS = 10.0
 BYTES_PER_ROW = 20_000.0
 PATIENCE = 1_800.0
@@ -22,10 +27,15 @@ FLAT = 5.0
 
 
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
-    """Few rows are measured for comparison: what a row costs is what the many cost more."""
-    few = _with_rows(max(3, sizes.trigger_rows // 100), say)
-    filled, many = _with_rows(sizes.trigger_rows, say)
-    rows = f"{sizes.trigger_rows:,} rows"
+    """On each store few rows are measured for comparison: what a row costs is what the many cost more."""
+    return [figure for store in sizes.row_stores for figure in _on(store, sizes, say)]
+
+
+def _on(store: str, sizes: Sizes, say: Say) -> list[Figure]:
+    with _locations(store) as locate:
+        few = _with_rows(store, locate(), max(3, sizes.trigger_rows // 100), say)
+        filled, many = _with_rows(store, locate(), sizes.trigger_rows, say)
+    rows = f"{sizes.trigger_rows:,} rows" + ("" if store == SQLITE else f" on {store}")
     more = max(1, many.triggers - few[1].triggers)
     first = Figure(measure=f"{rows}: compiling one", value=filled.cpu * 1000 / max(1, filled.compiled), unit="ms")
     change = Figure(
@@ -34,6 +44,7 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
     )  # fmt: skip
     return [
         at_most(Figure(measure=f"{rows}: start to ready", value=many.seconds, unit="s"), READY_SECONDS),
+        at_most(Figure(measure=f"{rows}: CPU of the start", value=many.cpu, unit="s"), READY_SECONDS),
         Figure(measure=f"{rows}: CPU of the start, per row", value=many.cpu * 1e6 / many.triggers, unit="µs"),
         at_most(Figure(measure=f"{rows}: compiled at the start", value=many.compiled, unit=""), _first_of_kinds()),
         first,
@@ -46,15 +57,30 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
     ]
 
 
+@contextmanager
+def _locations(store: str) -> Iterator[Callable[[], str]]:
+    """Where an empty store of this kind is, each time it is asked."""
+    if store == SQLITE:
+        yield lambda: "harken.db"
+    elif store == "PostgreSQL":
+        with durable_postgres() as server:
+            yield lambda: new_database(server)
+    else:
+        with durable_redis() as server:
+            databases = itertools.count()
+            yield lambda: server.url(next(databases))
+
+
 def _first_of_kinds() -> float:
     """The source of the first schedule is built, to see what sources of this kind can do."""
     return 1.0
 
 
-def _with_rows(rows: int, say: Say) -> tuple[Started, Started]:
+def _with_rows(store: str, location: str, rows: int, say: Say) -> tuple[Started, Started]:
     with tempfile.TemporaryDirectory(prefix="harken-bench-") as scratch:
-        filled, started = (_run(Asked(rows=rows, directory=scratch, fill=fill)) for fill in (True, False))
-    say(f"{rows:,} rows: compiled in {filled.cpu:.1f} s of CPU; ready after {started.seconds:.1f} s "
+        asked = (Asked(rows=rows, directory=scratch, store=location, fill=fill) for fill in (True, False))
+        filled, started = map(_run, asked)
+    say(f"{rows:,} rows on {store}: compiled in {filled.cpu:.1f} s of CPU; ready after {started.seconds:.1f} s "
         f"({started.cpu:.1f} s of CPU), {started.compiled} compiled, {started.megabytes:.0f} MB, "
         f"a change {started.change * 1000:.1f} ms")  # fmt: skip
     return filled, started

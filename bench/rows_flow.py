@@ -13,17 +13,20 @@ from bench.engine import answer
 from bench.processes import rss_megabytes
 from harken.app.application import App
 from harken.app.start import settle_memory
+from harken.app.store import open_store
 from harken.app.trigger_rows import TriggerRows
-from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
+from harken.config.loaded import Loaded
 from harken.config.trigger_rows import RowCompiler
 from harken.operate.configuration import credentials_of, load_directory
-from harken.store import DocumentChange
+from harken.store import DocumentChange, Store
 from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 
 __all__ = ["Asked", "Started", "take"]
 
-MAIN = "feeds: {all: {integration: json, query: {url: 'https://news.example/all'}, interval: 24h}}\n"
+MAIN = (
+    "store: {store}\nfeeds: {{all: {{integration: json, query: {{url: 'https://news.example/all'}}, interval: 24h}}}}\n"
+)
 HELLO = """\
 name: hello
 steps:
@@ -37,10 +40,13 @@ SHARING = 1_000
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`fill` writes the rows and compiles them, as the first start after an upgrade does; else Harken is started."""
+    """`fill` writes the rows and compiles them, as the first start after an upgrade does; else Harken is started.
+
+    `store` is the address of an empty one, or the name of a file in the directory."""
 
     rows: int
     directory: str
+    store: str = "harken.db"
     fill: bool = False
 
 
@@ -62,7 +68,7 @@ async def take(asked: Asked) -> Started:
     directory = Path(asked.directory)
     counted = _count_compiled()
     if asked.fill:
-        return await _fill(directory, asked.rows, counted)
+        return await _fill(directory, asked.rows, asked.store, counted)
     began, used = time.perf_counter(), time.process_time()
     async with App.start(directory, port=0) as app:
         seconds, cpu, compiled = time.perf_counter() - began, time.process_time() - used, counted[0]
@@ -92,13 +98,21 @@ def _count_compiled() -> list[int]:
     return counted
 
 
-async def _fill(directory: Path, rows: int, counted: list[int]) -> Started:
-    directory.joinpath("harken.yaml").write_text(MAIN)
+async def _fill(directory: Path, rows: int, location: str, counted: list[int]) -> Started:
+    directory.joinpath("harken.yaml").write_text(MAIN.format(store=location))
     directory.joinpath("workflows").mkdir()
     directory.joinpath("workflows/hello.yaml").write_text(HELLO)
     credentials_of(directory).store_secret("hook", "a secret of many webhooks")
     loaded = load_directory(directory)
-    store = SqliteStore.at(loaded.store, SystemClock())
+    opened = open_store(loaded.store, SystemClock())
+    await opened.connect()
+    try:
+        return await _fill_store(opened.store, loaded, rows, counted)
+    finally:
+        await opened.store.close()
+
+
+async def _fill_store(store: Store, loaded: Loaded, rows: int, counted: list[int]) -> Started:
     await store.open(loaded.definitions())
     for begin in range(0, rows, AT_ONCE):
         changes = [change for number in range(begin, min(begin + AT_ONCE, rows)) for change in _row(number)]
@@ -108,7 +122,6 @@ async def _fill(directory: Path, rows: int, counted: list[int]) -> Started:
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     # its feeds are due later: what is measured is the start, and not the reads after it
     await store.open(whole.definitions(starting=True))
-    await store.close()
     return Started(seconds=seconds, cpu=cpu, compiled=counted[0], triggers=len(whole.triggers), megabytes=0.0)
 
 
