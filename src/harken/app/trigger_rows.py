@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,8 +30,8 @@ __all__ = ["ChangedRows", "TriggerRows", "without_collection"]
 
 log = structlog.get_logger("harken.app")
 
-PAGE = 5_000
-"""So many rows are read in one query."""
+PAGE = 20_000
+"""So many rows are read in one query. Redis lists the names of all of them for each."""
 AT_ONCE = 500
 """So many forms are written in one transaction."""
 TELL_SECONDS = 5.0
@@ -80,8 +80,8 @@ class TriggerRows:
             self._rows, self._compiler, self._revision = None, None, 0
             return files
         with without_collection():
-            documents = await self._all(TRIGGER_ROW)
-            forms = await self._all(TRIGGER_FORM)
+            documents = await self._all(TRIGGER_ROW, raw=True)
+            forms = await self._all(TRIGGER_FORM, raw=True)
             found = await asyncio.to_thread(_compile_all, files, documents, forms)
         self._compiler, self._rows, self._revision = found.compiler, found.rows, document.revision
         if self._keeping:
@@ -89,11 +89,11 @@ class TriggerRows:
                 await self._store.change(found.forms[begin : begin + AT_ONCE])
         return found.rows.loaded(found.compiler.accounts)
 
-    async def _all(self, kind: str) -> list[Document]:
+    async def _all(self, kind: str, *, raw: bool = False) -> list[Document]:
         """All documents of a kind, in pages: a store limits how long one query may take."""
         found: list[Document] = []
         while True:
-            page = await self._store.documents(kind, after=found[-1].name if found else "", limit=PAGE)
+            page = await self._store.documents(kind, after=found[-1].name if found else "", limit=PAGE, raw=raw)
             found += page
             if not page:
                 return found
@@ -117,7 +117,7 @@ class TriggerRows:
                 rows.remove(id)
             else:
                 form = await self._store.get(TRIGGER_FORM, id)
-                _put(rows, compiler, found.value, form.value if form else None)
+                _put(rows, compiler, _encode(found.value), _encode(form.value) if form else None)
         self._rows, self._compiler, self._revision = rows, compiler, document.revision
         part, renewed = rows.changes(files.generation)
         return ChangedRows(loaded=rows.loaded(compiler.accounts), part=part, renewed=renewed)
@@ -148,7 +148,7 @@ def _compile_all(files: Loaded, documents: Sequence[Document], forms: Sequence[D
             form = known.pop(document.name, None)
             compiled = _put(rows, compiler, document.value, form)
             if compiled is not None:
-                kept = compiler.form(document.value, compiled)
+                kept = compiler.form(msgspec.json.decode(document.value), compiled)
                 value: Any = msgspec.UNSET if kept is None else to_document(kept)
                 if kept is not None or form is not None:
                     found.forms.append(DocumentChange(kind=TRIGGER_FORM, name=document.name, value=value))
@@ -161,17 +161,31 @@ def _compile_all(files: Loaded, documents: Sequence[Document], forms: Sequence[D
     return found
 
 
-def _put(rows: RowSet, compiler: RowCompiler, value: Mapping[str, Any], form: Any) -> CompiledRow | None:
-    """Have the row as it is stored, or note why it cannot be used. Return it if it had to be compiled."""
-    id, name = str(value["id"]), str(value["name"])
-    if not value.get("enabled", True):
-        rows.disable(id, name, str(value.get("user_id", "")))
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """What has to be known of a row that is not compiled; the rest of its JSON is passed over."""
+
+    id: str
+    name: str
+    enabled: bool = True
+    user_id: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _put(rows: RowSet, compiler: RowCompiler, row: bytes, form: bytes | None) -> CompiledRow | None:
+    """Have the row with this JSON, or note why it cannot be used. Return it if it had to be compiled."""
+    head = _decode_head(row)
+    id, name = head.id, head.name
+    if not head.enabled:
+        rows.disable(id, name, head.user_id)
         return None
     findings: tuple[Finding, ...] = ()
-    compiled = restored = compiler.restore(value, form) if form is not None else None
+    compiled = restored = compiler.restore(id, row, form) if form is not None else None
     if compiled is None:
         try:
-            compiled, findings = compiler.compile(read_row(value), quick=True)
+            compiled, findings = compiler.compile(read_row(msgspec.json.decode(row)), quick=True)
         except HarkenError as error:
             findings = _finding(id, error.message, error.fix)
     taken = rows.clash(compiled) if compiled else ""

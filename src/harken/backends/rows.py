@@ -182,9 +182,10 @@ def memory_of(texts: SealedTexts, row: Row) -> tuple[Known, datetime, datetime]:
     return Known(state, row[1]), moment(row[2]), moment(row[3])
 
 
-def document_of(texts: SealedTexts, row: Row) -> Document:
-    """A row of DOCUMENT."""
-    return Document(kind=row[0], name=row[1], value=texts.json(row[2]), revision=row[3], updated_at=moment(row[4]))
+def document_of(texts: SealedTexts, row: Row, raw: bool = False) -> Document:
+    """A row of DOCUMENT; with `raw` its value is JSON."""
+    value = texts.seal.open(row[2]) if raw else texts.json(row[2])
+    return Document(kind=row[0], name=row[1], value=value, revision=row[3], updated_at=moment(row[4]))
 
 
 def audit_of(texts: SealedTexts, row: Row) -> dict[str, Any]:

@@ -41,6 +41,9 @@ class RowForm(msgspec.Struct, frozen=True, kw_only=True):
     has_query: bool = False
 
 
+_decode_form = msgspec.json.Decoder(RowForm).decode
+
+
 @cache
 def code_mark() -> str:
     """A digest of the code that compiles: of Harken itself, and of the services that others have added."""
@@ -53,9 +56,9 @@ def code_mark() -> str:
     return found.hexdigest()[:16]
 
 
-def row_mark(value: Mapping[str, Any], shards: int) -> str:
-    """What a row with this value is compiled from, where feeds are divided into so many shards."""
-    content = hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:24]
+def row_mark(stored: bytes, shards: int) -> str:
+    """What a row with this JSON is compiled from, where feeds are divided into so many shards."""
+    content = hashlib.sha256(stored).hexdigest()[:24]
     return f"{code_mark()}-{shards}-{content}"
 
 
@@ -67,15 +70,14 @@ def to_document(form: RowForm) -> dict[str, Any]:
     return without_defaults(found, RowForm)
 
 
-def read_form(value: Any, mark: str) -> RowForm | None:
-    """The stored form, if it was made of this; None for any other."""
-    if not isinstance(value, Mapping) or value.get("mark") != mark:
-        return None
+def read_form(stored: bytes, mark: str) -> RowForm | None:
+    """The form with this JSON, if it was made of what has the mark; None for any other."""
     try:
-        return msgspec.convert(value, RowForm)
-    except msgspec.ValidationError:
+        form = _decode_form(stored)
+    except (msgspec.ValidationError, msgspec.DecodeError):
         # what it stands for is compiled again, and replaces it
         return None
+    return form if form.mark == mark else None
 
 
 def without_defaults(value: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:

@@ -254,7 +254,7 @@ class RowCompiler:
         )
         accounts, kinds = tuple(sorted(compiled.accounts)), tuple(sorted(compiled.kinds))
         return RowForm(
-            mark=row_mark(value, self._shards),
+            mark=row_mark(msgspec.json.encode(value), self._shards),
             depends=self._dependencies.state(accounts, kinds, feeds),
             trigger=trigger,
             feed=compiled.spec.feed,
@@ -267,9 +267,9 @@ class RowCompiler:
             has_query=compiled.spec.query is not None,
         )
 
-    def restore(self, value: Mapping[str, Any], stored: Any) -> CompiledRow | None:
-        """The compiled row of its stored value and form; None if the form was made of something else."""
-        form = read_form(stored, row_mark(value, self._shards))
+    def restore(self, id: str, row: bytes, stored: bytes) -> CompiledRow | None:
+        """The compiled row of its JSON and that of its form; None if the form was made of something else."""
+        form = read_form(stored, row_mark(row, self._shards))
         if form is None or form.depends != self._dependencies.state(form.accounts, form.kinds, form.feeds):
             return None
         if form.uses and (form.uses not in self._files.workflows or form.uses in self._files.rows):
@@ -280,7 +280,7 @@ class RowCompiler:
         secrets = frozenset(references.values()).union(*(self._dependencies.secrets_of(name) for name in form.accounts))
         spec = self._resolver.feeds.get(form.feed.name) or FeedSpec(feed=form.feed)
         return CompiledRow(
-            id=str(value["id"]),
+            id=id,
             name=form.trigger.name,
             trigger=form.trigger,
             spec=spec,
@@ -290,7 +290,7 @@ class RowCompiler:
             secrets=secrets,
             accounts=frozenset(form.accounts),
             kinds=frozenset(form.kinds),
-            pending=msgspec.json.encode(value) if form.has_query and spec.query is None else b"",
+            pending=row if form.has_query and spec.query is None else b"",
         )
 
     def query(self, pending: bytes) -> BaseModel | None:

@@ -237,8 +237,12 @@ class Registry(Protocol):
         revision than expected. Of a document that was deleted the result is None."""
         ...
 
-    async def documents(self, kind: str, *, after: str = "", limit: int | None = None) -> Sequence[Document]:
-        """Documents of a kind by name: all of them, or so many of those behind the name `after`."""
+    async def documents(
+        self, kind: str, *, after: str = "", limit: int | None = None, raw: bool = False
+    ) -> Sequence[Document]:
+        """Documents of a kind by name: all of them, or so many of those behind the name `after`.
+
+        With `raw` their values are the JSON as it was written, in bytes: of many, only some fields may be needed."""
         ...
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None: ...

@@ -48,8 +48,10 @@ class PostgresRegistry(DatabaseUser):
         except _Unexpected:
             return None
 
-    async def documents(self, kind: str, *, after: str = "", limit: int | None = None) -> Sequence[Document]:
-        return await self._database.autocommit(_documents, kind, after, limit, writes=False)
+    async def documents(
+        self, kind: str, *, after: str = "", limit: int | None = None, raw: bool = False
+    ) -> Sequence[Document]:
+        return await self._database.autocommit(_documents, kind, after, limit, raw, writes=False)
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         await self._database.autocommit(_audit, who, did, what, detail)
@@ -81,9 +83,9 @@ async def get_document(tx: Transaction, kind: str, name: str) -> Document | None
     return None if row is None else document_of(tx, row)
 
 
-async def _documents(tx: Transaction, kind: str, after: str, limit: int | None) -> list[Document]:
+async def _documents(tx: Transaction, kind: str, after: str, limit: int | None, raw: bool) -> list[Document]:
     sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND name>$2 ORDER BY name LIMIT $3"
-    return [document_of(tx, row) for row in await tx.rows(sql, kind, after, limit)]
+    return [document_of(tx, row, raw) for row in await tx.rows(sql, kind, after, limit)]
 
 
 async def _delete(tx: Transaction, kind: str, name: str) -> bool:

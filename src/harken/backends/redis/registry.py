@@ -52,12 +52,14 @@ class RedisRegistry(UsesSession):
             _document(session, one.kind, one.name, row) if row else None for one, row in zip(changes, rows, strict=True)
         ]
 
-    async def documents(self, kind: str, *, after: str = "", limit: int | None = None) -> Sequence[Document]:
+    async def documents(
+        self, kind: str, *, after: str = "", limit: int | None = None, raw: bool = False
+    ) -> Sequence[Document]:
         session = await self._ready()
         key = session.connection.key(f"d:{kind}")
         if limit is None and not after:
             [rows] = await session.connection.execute(("HGETALL", key))
-            return [_document(session, kind, name.decode(), row) for name, row in sorted(rows.items())]
+            return [_document(session, kind, name.decode(), row, raw) for name, row in sorted(rows.items())]
         [names] = await session.connection.execute(("HKEYS", key))
         wanted = sorted(name for name in names if name > after.encode())[:limit]
         if not wanted:
@@ -65,7 +67,7 @@ class RedisRegistry(UsesSession):
         [found] = await session.connection.execute(("HMGET", key, *wanted))
         # one that is deleted in between is not there
         pairs = zip(wanted, found, strict=True)
-        return [_document(session, kind, name.decode(), row) for name, row in pairs if row is not None]
+        return [_document(session, kind, name.decode(), row, raw) for name, row in pairs if row is not None]
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         session = await self._ready()
@@ -110,9 +112,10 @@ async def _numbered_audits(session: Session, before: int | None, limit: int) -> 
     return numbered[::-1]
 
 
-def _document(session: Session, kind: str, name: str, row: bytes) -> Document:
+def _document(session: Session, kind: str, name: str, row: bytes, raw: bool = False) -> Document:
     revision, at = DOCUMENT.unpack_from(row)
-    value = session.json(row[DOCUMENT.size :])
+    stored = row[DOCUMENT.size :]
+    value = session.seal.open(stored) if raw else session.json(stored)
     return Document(kind=kind, name=name, value=value, revision=revision, updated_at=moment(at))
 
 

@@ -32,8 +32,10 @@ class SqliteRegistry(DatabaseUser):
     async def change(self, changes: Sequence[DocumentChange]) -> Sequence[Document | None] | None:
         return await self._database.write(_change, changes)
 
-    async def documents(self, kind: str, *, after: str = "", limit: int | None = None) -> Sequence[Document]:
-        return await self._database.read(_documents, kind, after, limit)
+    async def documents(
+        self, kind: str, *, after: str = "", limit: int | None = None, raw: bool = False
+    ) -> Sequence[Document]:
+        return await self._database.read(_documents, kind, after, limit, raw)
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         await self._database.write(_audit, who, did, what, detail)
@@ -56,10 +58,10 @@ def get_document(tx: Transaction, kind: str, name: str) -> Document | None:
     return None if row is None else document_of(tx, row)
 
 
-def _documents(tx: Transaction, kind: str, after: str, limit: int | None) -> list[Document]:
+def _documents(tx: Transaction, kind: str, after: str, limit: int | None, raw: bool) -> list[Document]:
     sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND name>? ORDER BY name LIMIT ?"
     # SQLite takes a negative limit as none
-    return [document_of(tx, row) for row in tx.execute(sql, (kind, after, -1 if limit is None else limit))]
+    return [document_of(tx, row, raw) for row in tx.execute(sql, (kind, after, -1 if limit is None else limit))]
 
 
 def put_document(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from harken.store import DocumentChange, Store
 from harken.testing.clock import HandClock
@@ -13,6 +16,16 @@ __all__ = ["RegistryContract"]
 
 
 class RegistryContract(StoreWorld):
+    async def test_raw_documents_are_the_json_that_was_written(self, store: Store) -> None:
+        values: dict[str, Any] = {"a": {"b": [1, 2.5, "ü", None], "a": True}, "z": "text"}
+        for name, value in values.items():
+            await store.put("raws", name, value)
+        for limit in (None, 5):
+            found = await store.documents("raws", limit=limit, raw=True)
+            assert {one.name: one.value for one in found} == {
+                name: msgspec.json.encode(value) for name, value in values.items()
+            }
+
     async def test_what_was_never_put_is_none(self, store: Store) -> None:
         assert await store.get("token", "t") is None
 
