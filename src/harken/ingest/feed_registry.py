@@ -327,9 +327,16 @@ class FeedRegistry:
         """Learn the positions of these shards' feeds. The function that is returned restores them and reads on."""
         # in a shared store another replica may have read them between the opening and our lease
         opened = None if self.leases.shared else self._just_opened
-        states = opened.feeds if opened else {state.name: state for state in await self._store.feeds()}
+        states = opened.feeds if opened else await self._states_of(shards)
         taken_over = self._just_opened is None
         return lambda: self._resume_reading(shards, states, taken_over=taken_over)
+
+    async def _states_of(self, shards: Collection[int]) -> Mapping[str, FeedState]:
+        """The states of the feeds of these shards: in a fleet all the others are none of our business."""
+        names = None
+        if len(shards) < self.leases.shards:
+            names = [feed.name for feed in self.defined.values() if feed.shard in shards]
+        return {state.name: state for state in await self._store.feeds(names=names)}
 
     def _resume_reading(self, shards: Collection[int], states: Mapping[str, FeedState], *, taken_over: bool) -> None:
         placed: set[str] = set()
