@@ -17,7 +17,7 @@ def work_for(clock: VirtualClock, seconds: float) -> None:
 
 @virtual
 async def test_what_we_do_with_an_answer_does_not_count_against_the_time_of_the_service(clock: VirtualClock) -> None:
-    async with answer_within(10):
+    with answer_within(10):
         await asyncio.sleep(4)
         work = OwnWork()
         for _ in range(5):
@@ -29,12 +29,11 @@ async def test_what_we_do_with_an_answer_does_not_count_against_the_time_of_the_
 
 @virtual
 async def test_a_service_that_does_not_answer_has_no_more_than_its_time(clock: VirtualClock) -> None:
-    with pytest.raises(TimeoutError):
-        async with answer_within(10):
-            work = OwnWork()
-            work_for(clock, 8)
-            await work.pause()
-            await asyncio.sleep(10.1)
+    with pytest.raises(TimeoutError), answer_within(10):
+        work = OwnWork()
+        work_for(clock, 8)
+        await work.pause()
+        await asyncio.sleep(10.1)
     assert clock.monotonic() == pytest.approx(18)
 
 
@@ -50,3 +49,31 @@ async def test_others_have_their_turn_between_two_slices(clock: VirtualClock) ->
 
     await asyncio.gather(long("a"), long("b"))
     assert turns == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+@virtual
+async def test_a_task_that_is_cancelled_from_outside_is_cancelled(clock: VirtualClock) -> None:
+    async def read() -> None:
+        with answer_within(10):
+            await asyncio.sleep(20)
+
+    reading = asyncio.ensure_future(read())
+    await asyncio.sleep(1)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert clock.monotonic() == pytest.approx(1)
+
+
+@virtual
+async def test_work_that_goes_on_after_the_page_ends_nothing(clock: VirtualClock) -> None:
+    async def work() -> None:
+        own = OwnWork()
+        await asyncio.sleep(2)
+        await own.pause()
+
+    with answer_within(1):
+        working = asyncio.ensure_future(work())
+        await asyncio.sleep(0)
+    await working
+    await asyncio.sleep(10)

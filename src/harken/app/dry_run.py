@@ -78,7 +78,7 @@ async def read_pages(
     dropped = False
     for _ in range(pages):
         try:
-            async with answer_within(feed.page_timeout):
+            with answer_within(feed.page_timeout):
                 batch = await source.poll(cursor, since)
         except TimeoutError as error:
             raise RetryLater(

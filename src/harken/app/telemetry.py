@@ -72,7 +72,8 @@ class Telemetry:
         self._new = metrics.counter("harken_poll_trigger_events_total", "New events found by polling.")
         self._latency = metrics.histogram("harken_poll_trigger_latency_seconds", "How long reads took.")
         self._errors = metrics.counter("harken_poll_trigger_errors_total", "Reads that failed.")
-        # what commits and webhooks came to since the last page: this is called for every event, so it only counts
+        # what reads, commits and webhooks came to since the last page: this is called for each, so it only counts
+        self._reads: dict[tuple[str, str], int] = {}
         self._commits: dict[tuple[str, str], int] = {}
         self._answers: dict[tuple[str, int], int] = {}
         self._received = metrics.counter("triggers_events_received_total", "Events received, by service.")
@@ -220,6 +221,9 @@ class Telemetry:
 
     def _add_counts(self) -> None:
         """Add to the series what was counted since the last page."""
+        reads, self._reads = self._reads, {}
+        for (integration, status), count in reads.items():
+            self._polls(count, integration=integration, status=status)
         commits, self._commits = self._commits, {}
         for (provider, outcome), count in commits.items():
             if not outcome:
@@ -242,20 +246,23 @@ class Telemetry:
             log.error("task.died", task=task.get_name(), exc_info=error)
 
     def _count_poll(self, live: LiveFeed, report: TickReport, seconds: float) -> None:
-        name, code = _label(live.feed), live.health.code
+        feed, result = live.feed, report.result
+        name = feed.integration or feed.kind
         if name not in self._names:
             # its feed left the configuration during the read
             return
         # no call was made: the credential's rate limit postponed the read
-        deferred = report.result == "rate_limited" and code == "deferred"
-        self._polls(integration=name, status="skipped" if deferred else STATUS.get(report.result, report.result))
+        deferred = result == "rate_limited" and live.health.code == "deferred"
+        key = name, "skipped" if deferred else STATUS.get(result, result)
+        self._reads[key] = self._reads.get(key, 0) + 1
         self._latency(seconds, integration=name)
-        self._pollers.count_ticks(live.feed.name, _status(report, live, deferred), None if deferred else seconds)
-        if missed := _missed(live.feed, seconds):
+        if self._pollers.has(feed.name):
+            self._pollers.count_ticks(feed.name, _status(report, live, deferred), None if deferred else seconds)
+        if missed := _missed(feed, seconds):
             self._polls(missed, integration=name, status="skipped")
-            self._pollers.count_ticks(live.feed.name, "skipped", count=missed)
-        if report.result == "error":
-            self._errors(integration=name, error_type=ERRORS.get(code, "retry"))
+            self._pollers.count_ticks(feed.name, "skipped", count=missed)
+        if result == "error":
+            self._errors(integration=name, error_type=ERRORS.get(live.health.code, "retry"))
 
     def _count_skipped(self, live: LiveFeed) -> None:
         if _label(live.feed) in self._names:
@@ -429,6 +436,10 @@ class PollerTelemetry:
 
     def page(self) -> bytes:
         return self._metrics.page() if self._configured else b""
+
+    def has(self, feed: str) -> bool:
+        """Whether the feed is that of a job."""
+        return feed in self._by_feed
 
     def count_ticks(self, feed: str, status: str, seconds: float | None = None, count: int = 1) -> None:
         """Count ticks of a job, made or skipped; `seconds` if the source was called."""

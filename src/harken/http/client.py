@@ -301,8 +301,10 @@ def _first_hop(
     if json is not None:
         data, sent = msgspec.json.encode(json), {"Content-Type": "application/json", **sent}
     if conditional is not None:
-        conditions = {"If-None-Match": conditional.etag, "If-Modified-Since": conditional.last_modified}
-        sent = {**sent, **{name: value for name, value in conditions.items() if value}}
+        if conditional.etag:
+            sent = {**sent, "If-None-Match": conditional.etag}
+        if conditional.last_modified:
+            sent = {**sent, "If-Modified-Since": conditional.last_modified}
     return Hop(method=method.upper(), url=url, headers=sent, data=data)
 
 

@@ -48,6 +48,9 @@ class ServiceClock:
         # the second is rounded down, and the way there and back takes time: within that, both clocks may be right
         behind = sent - (dated + 1.0) > 0
         difference = dated - received if behind or dated > received else 0.0
+        if not difference and self._samples is AGREEING[SAMPLES]:
+            # as nearly always
+            return
         samples = (*self._samples[1 - SAMPLES :], difference)
         self._samples = samples if any(samples) else AGREEING[len(samples)]
         self._allow()
@@ -60,7 +63,7 @@ class ServiceClock:
     def _allow(self) -> None:
         """Find out what is allowed for, after the samples changed."""
         if min(self._samples, default=0.0) > -SMALLEST:
-            # by no answer it is behind, as nearly always
+            # by no answer it is behind
             self.lag = 0
             return
         behind = max(0, math.ceil(-self.skew))

@@ -177,7 +177,8 @@ class FeedRegistry:
     def end_tick(self, live: LiveFeed) -> None:
         """A tick is over: close the sources that were replaced during it, and schedule the next one."""
         live.busy = False
-        self.closer.release(live)
+        if live.retired:
+            self.closer.release(live)
         if self.feeds.get(live.feed.name) is live:
             self.scheduler.put(live, live.next_due if self.reads(live) else None)
             if live.rung:

@@ -166,7 +166,7 @@ class Poller:
         if not live.page:
             live.reading_since = start
         try:
-            async with answer_within(feed.page_timeout):
+            with answer_within(feed.page_timeout):
                 return await poll(live.cursor, start)
         except TimeoutError as error:
             message = f"{feed.display_name} gave no page within {feed.page_timeout:.0f} s"
@@ -186,7 +186,8 @@ class Poller:
             batch, earlier = await self._take_earlier(live, batch, rules, current, now)
             current = self._committer.rule_cache.get(live.feed.name) or current
         sightings = await self._committer.recognise(current, batch.events) if batch.events else []
-        await self._note_listed(live, batch, batch.events, current)
+        if live.listed is not None:
+            await self._note_listed(live, batch, batch.events, current)
         next_due = now if late else None
         if not batch.more:
             next_due = due_after(live, now, started, self._random, batch.next_at)
@@ -200,7 +201,7 @@ class Poller:
         if result.backfilled:
             await self._committer.rule_cache.learn(live.feed.name)
         self._advance(live, result)
-        if result.done:
+        if result.done and now - live.swept_at >= SWEEP_SECONDS:
             await self._sweep(live, batch, now)
         return result
 
@@ -216,7 +217,8 @@ class Poller:
             part = events[digest.events : digest.events + size]
             current = self._committer.rule_cache.get(live.feed.name) or current
             sightings = await self._committer.recognise(current, part)
-            await self._note_listed(live, batch, part, current)
+            if live.listed is not None:
+                await self._note_listed(live, batch, part, current)
             digest.add(part)
             newest, new = _newest(part, now, newest), new + len(sightings)
             if sightings:
@@ -237,7 +239,8 @@ class Poller:
         digest, newest = PageDigest(rules.feed.identity), None
         while digest.events < progress.events < len(batch.events):
             part = batch.events[digest.events : min(digest.events + rules.part_size, progress.events)]
-            await self._note_listed(live, batch, part, rules)
+            if live.listed is not None:
+                await self._note_listed(live, batch, part, rules)
             digest.add(part)
             newest = _newest(part, now, newest)
             await asyncio.sleep(0)
@@ -268,13 +271,14 @@ class Poller:
     def _advance(self, live: LiveFeed, result: TickResult) -> None:
         """Move the feed behind the page, which the store has now."""
         live.cursor, live.watermark, live.next_due = result.batch.cursor, result.watermark, result.next_due
-        live.newest = later(live.newest, result.watermark)
+        if result.watermark is not None:
+            live.newest = later(live.newest, result.watermark)
         live.progress = None
         if not result.done:
             live.page += 1
             live.capped = _cap(live, result)
             return
-        live.page, live.capped = 0, _cap(live, result)
+        live.page, live.capped = 0, None
         live.baselined = live.between_reads = True
         live.resumed = False
         if result.recovery is not None:
@@ -283,7 +287,7 @@ class Poller:
 
     async def _sweep(self, live: LiveFeed, batch: Batch, now: float) -> None:
         """Forget items that the last two complete reads with content did not list and that were last seen long ago."""
-        if now - live.swept_at < SWEEP_SECONDS or batch.unchanged or not batch.complete:
+        if batch.unchanged or not batch.complete:
             return
         if live.listed is None:
             live.listed, live.listed_before, live.sweeps = set(), 0, 0
@@ -394,7 +398,9 @@ def _cap(live: LiveFeed, result: TickResult) -> float | None:
     return result.now if near else None
 
 
-def _newest(events: Iterable[Event], now: float, before: datetime | None) -> datetime | None:
+def _newest(events: Sequence[Event], now: float, before: datetime | None) -> datetime | None:
+    if not events and before is None:
+        return None
     limit = from_unix(now)
     seen = [time for event in events if (time := event.occurred_at) is not None and time <= limit]
     if before is not None and before <= limit:

@@ -90,8 +90,9 @@ class JsonListing:
         self._query = query
         self._host = host
         self._of = query.fingerprint()
-        self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
-        self._secrets = _secrets(self._headers)
+        headers = {name: value.get_secret_value() for name, value in query.headers.items()}
+        self._secrets = _secrets(headers)
+        self._headers = {"Accept": "application/json", **headers}
         self._server = host_of(query.url)
         self._shape = Shape(
             whose=self._server,
@@ -134,7 +135,7 @@ class JsonListing:
         reply = await self._host.request(
             query.method,
             page_url(query.paging, query.url, place.at),
-            headers={"Accept": "application/json", **self._headers},
+            headers=self._headers,
             json=None if isinstance(body, str) else body,
             data=body.encode() if isinstance(body, str) else None,
             conditional=conditional,

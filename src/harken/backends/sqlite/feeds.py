@@ -29,6 +29,9 @@ ABSENT = "\0absent"
 IDLE_COLUMNS = """UPDATE feeds SET next_due=?, last_success=?, last_tick=?, span_end=?, span_seen=?,
 watermark=coalesce(?, watermark), health=coalesce(?, health), cursor=coalesce(?, cursor), reads=reads+?"""
 EXTEND_SPAN = f"{IDLE_COLUMNS}, span_count=span_count+? WHERE id=? AND span_result=?"
+EXTEND_BOTH = f"""{IDLE_COLUMNS}, span_count=span_count+?, cover_end=max(cover_end, ?)
+WHERE id=? AND span_result=? AND cover_start<=? AND cover_end>=?"""
+"""As nearly always: a read like the last one, which covers what came since. One update, as each writes the row anew."""
 BEGIN_SPAN = f"{IDLE_COLUMNS}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
 
 FORGET_OLDER = """DELETE FROM memory WHERE feed=? AND mid IN
@@ -120,6 +123,11 @@ def _extend_span(tx: Transaction, feed: FeedRow, read: IdleRead) -> None:
     health = None if read.health is None else tx.shut_json(read.health)
     cursor = None if read.cursor is msgspec.UNSET else tx.shut_json(read.cursor)
     shared = (due, last, last, last, read.seen, micros_or_none(read.watermark), health, cursor, read.count, read.count)
+    if read.covered is not None:
+        start = micros(read.covered.start)
+        tx.execute(EXTEND_BOTH, (*shared, micros(read.covered.end), feed.id, read.result, start, start))
+        if tx.connection.changes():
+            return
     tx.execute(EXTEND_SPAN, (*shared, feed.id, read.result))
     if not tx.connection.changes():
         close_span(tx, feed)
