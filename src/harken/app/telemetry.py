@@ -222,8 +222,8 @@ class Telemetry:
     def _add_counts(self) -> None:
         """Add to the series what was counted since the last page."""
         reads, self._reads = self._reads, {}
-        for (integration, status), count in reads.items():
-            self._polls(count, integration=integration, status=status)
+        for (integration, result), count in reads.items():
+            self._polls(count, integration=integration, status=result)
         commits, self._commits = self._commits, {}
         for (provider, outcome), count in commits.items():
             if not outcome:
