@@ -13,7 +13,7 @@ import pytest
 from harken.backoff import Health
 from harken.feed import Feed, FeedState
 from harken.ingest.live import LiveFeed
-from harken.ingest.scheduler import JUMP, SHORTEST_PAUSE, SPREAD, Scheduler, due_after, first_due
+from harken.ingest.scheduler import AT_ONCE, JUMP, SHORTEST_PAUSE, SPREAD, Scheduler, due_after, first_due
 from harken.schedule import At, Cron, Every, Schedule
 from harken.testing import START, HandClock, VirtualClock, virtual
 from harken.timings import Timings
@@ -171,6 +171,22 @@ async def test_feeds_begin_in_the_order_in_which_they_are_due(clock: VirtualCloc
     await clock.sleep(60)
     assert begun.seen == [("c", 0.0), ("a", 10.0), ("b", 20.0)]
     begun.scheduler.stop()
+
+
+@virtual
+async def test_of_very_many_feeds_that_are_due_some_begin_and_others_have_their_turn_before_the_rest(
+    clock: VirtualClock,
+) -> None:
+    begun: list[str] = []
+    scheduler = Scheduler(clock, Random(1), lambda one: begun.append(one.feed.name))
+    for number in range(AT_ONCE + 1):
+        scheduler.put(live(feed(), str(number)), NOW)
+    scheduler.start()
+    await clock.sleep(0.003)
+    assert begun == [str(number) for number in range(AT_ONCE)]
+    await clock.sleep(0.003)
+    assert begun[-1] == str(AT_ONCE)
+    scheduler.stop()
 
 
 @virtual

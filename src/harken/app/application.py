@@ -17,6 +17,7 @@ from harken.app.controller import Controller
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
+from harken.app.trigger_rows import without_collection
 from harken.clock import Clock, SystemClock
 from harken.config.loaded import Loaded
 from harken.config.row_set import is_row_feed
@@ -146,11 +147,12 @@ class App:
                     waiting.note,
                     lambda: refuse_without_tokens(opened.store, clock, waiting.host, loaded),
                 )
-            app = cls(loaded, opened, clock, role, timings)
-            app.say, app._local_token = say, local_token
-            app.controller.notice = notice or {}
-            stack.push_async_callback(app.stop)
-            await app._start(waiting)
+            with without_collection():
+                app = cls(loaded, opened, clock, role, timings)
+                app.say, app._local_token = say, local_token
+                app.controller.notice = notice or {}
+                stack.push_async_callback(app.stop)
+                await app._start(waiting)
             yield app
 
     def _build_engine(self) -> tuple[Worker, Intake]:

@@ -13,6 +13,7 @@ import click
 import structlog
 
 from harken.app.application import App, Role
+from harken.app.trigger_rows import without_collection
 from harken.operate.configuration import load_directory
 from harken.operate.rows import Plain
 from harken.tasks import cancel_and_wait
@@ -66,7 +67,8 @@ async def _serve(
     holder: dict[str, App] = {}
     # before the files are read, so that a change during the start is not missed
     known = file_stamps(directory)
-    loaded = load_directory(directory, keep=True)
+    with without_collection():
+        loaded = load_directory(directory, keep=True)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
     ready = asyncio.Event()

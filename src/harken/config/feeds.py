@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,6 +44,7 @@ __all__ = [
 
 DEFAULT_INTERVAL = 30.0
 LOOPBACK_FLOOR = 1.0
+_PATH = re.compile("[/?#]")
 # these settings space the runs of one trigger: feeds that differ in nothing else are shared
 _SPACING = frozenset({"max_per_tick", "dispatch_delay_ms"})
 
@@ -230,8 +233,15 @@ def host_of(query: Mapping[str, Any], base_url: str = "") -> str:
         if name.endswith("url") and isinstance(value, str) and value:
             base_url = value
             break
+    before, mark, after = base_url.partition("://")
+    # there may be 100,000 addresses, and they are of few hosts
+    return _host_of(before + mark + _PATH.split(after, 1)[0])
+
+
+@lru_cache(maxsize=4096)
+def _host_of(url: str) -> str:
     try:
-        return urlsplit(base_url).hostname or ""
+        return urlsplit(url).hostname or ""
     except ValueError:
         return ""
 

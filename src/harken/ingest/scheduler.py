@@ -31,6 +31,9 @@ JUMP = 2.0
 SPREAD = 30.0
 """After a jump, feeds that are due are read at random times within so many seconds."""
 
+AT_ONCE = 200
+"""So many ticks begin at the same moment: after a start 100,000 may be due, and others have their turn in between."""
+
 PARALLEL = 64
 """So many ticks run at the same time, without those that hang."""
 PER_KEY = 32
@@ -103,11 +106,12 @@ class Scheduler:
     def _wake(self) -> None:
         now = self._clock.time()
         self._notice_jump(now)
-        heap = self._heap
-        while heap and heap[0][0] <= now:
+        heap, begun = self._heap, 0
+        while heap and heap[0][0] <= now and begun < AT_ONCE:
             due, _, live = heapq.heappop(heap)
             if live.due != due:
                 continue
+            begun += 1
             self.lag = now - due
             live.due = None
             self._begin(live)

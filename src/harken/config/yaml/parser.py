@@ -58,12 +58,14 @@ def parse(source: bytes, file: str, report: Report) -> Node | None:
 def read_source(path: FilePath, file: str, report: Report) -> bytes | None:
     """Return what is in a file that is called `file` in findings; None when it cannot be read."""
     try:
+        found = path.stat()
         # reading a pipe or a device may never end
-        if not stat.S_ISREG(path.stat().st_mode):
+        if not stat.S_ISREG(found.st_mode):
             report.error(Place(file), (), "not a regular file", "Put a file here", "unreadable")
             return None
         with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+            # with a bound, room for as much is made each time
+            return stream.read(MAX_BYTES + 1) if found.st_size > MAX_BYTES else stream.read()
     except OSError as error:
         report.error(
             Place(file), (), f"cannot be read: {error.strerror}", "Check that it exists and is readable", "unreadable"
