@@ -7,7 +7,8 @@ export const awaySince = signal(0);
 export const recoveries = signal(0);
 
 const PING_MS = 2000;
-const PATIENCE_MS = 2500; // with PING_MS before it, who looks at a page knows within five seconds
+const PATIENCE_MS = 2500;
+const BEAT_MS = 250; // with PING_MS and PATIENCE_MS: who looks at a page knows within five seconds
 const RELOADED = "harken.reloaded";
 const RELOAD_MS = 60_000;
 let lastAnswer = Date.now();
@@ -43,8 +44,8 @@ function mayReload() {
 /** Ask for a sign of life whenever nothing else has had an answer for a while. */
 export function startPings() {
   setInterval(() => {
-    if (!document.hidden && !pinging && Date.now() - lastAnswer >= PING_MS - 50) ping();
-  }, PING_MS / 2);
+    if (!document.hidden && !pinging && Date.now() - lastAnswer >= PING_MS) ping();
+  }, BEAT_MS);
 }
 
 async function ping() {
