@@ -33,6 +33,8 @@ from harken.operate.live import Position
 from harken.operate.oidc import Provider
 from harken.operate.operator import Operator
 from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL
+from harken.operate.where import FIELDS
+from harken.suggest import suggest_fix
 
 __all__ = ["build", "build_waiting"]
 
@@ -140,10 +142,13 @@ def _wait(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
 def _endpoint(operator: Operator, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         params = await read_params(route, request)
+        fields = _known_fields(route, params.pop("fields", ()))
         caller = operator_of(operator, request)
 
         async def act() -> Answer:
             answer = await caller.call(route.operation, **params)
+            if fields:
+                answer = answer | {"items": [_only(fields, row) for row in answer["items"]]}
             body = operator.discreet(msgspec.json.encode(answer))
             return Answer(201 if route.creates else 200, body.decode())
 
@@ -168,6 +173,19 @@ def _endpoint(operator: Operator, route: Route) -> Endpoint:
         return Response(body, found.status, headers, media_type="application/json")
 
     return endpoint
+
+
+def _known_fields(route: Route, fields: Sequence[str]) -> Sequence[str]:
+    """The fields, if the items of the list can have them."""
+    for name in fields:
+        if name not in FIELDS[route.operation]:
+            fix = suggest_fix(name, FIELDS[route.operation])
+            raise Malformed(f"the items of {route.operation} have no field {name}", fix=fix)
+    return fields
+
+
+def _only(fields: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in fields if name in row}
 
 
 def _key(request: Request) -> str:

@@ -17,8 +17,9 @@ from harken.operate.bulk import ACTIONS, OF_RUNS
 from harken.operate.config_schema import OFFERED
 from harken.operate.operator import OPERATIONS
 from harken.operate.principal import ROLES
+from harken.operate.where import FIELDS
 
-__all__ = ["document", "specification"]
+__all__ = ["CHOSEN", "document", "specification"]
 
 Schema = dict[str, Any]
 
@@ -66,6 +67,11 @@ PARAMS: Mapping[Param, Schema] = {
     },
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
     "match": {"type": "string"},
+    "fields": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Only these fields of the items; all without it.",
+    },
 }
 
 _SCALARS = ({"type": ["null", "boolean"]}, {"type": "string", "pattern": TEXT}, {**WHOLE, "type": "number"})
@@ -99,6 +105,8 @@ _FILTERS = {
 
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 
+CHOSEN: Schema = {"type": "object", "description": "With `fields`: an item that has only those."}
+
 NARROWED: Mapping[str, Schema] = {
     "events.list.after": _COUNT,
     "events.list.before": _COUNT,
@@ -124,6 +132,10 @@ NARROWED: Mapping[str, Schema] = {
     "tokens.rotate.expires": {**_EXPIRES, "pattern": f"^$|^never$|{MOMENT}|{DURATION}"},
     **{f"triggers.{change}.workflow": _WORKFLOW for change in ("create", "replace", "edit")},
     "tokens.create.role": {"enum": list(ROLES)},
+    **{
+        f"{operation}.fields": {**PARAMS["fields"], "items": {"enum": list(names)}}
+        for operation, names in FIELDS.items()
+    },
     **{f"{noun}.list.where": {**PARAMS["filter"], "examples": [example]} for noun, example in _FILTERS.items()},
 }
 """What the name of an operation and of its parameter tells beyond the kind of the parameter."""
@@ -297,7 +309,7 @@ def _parameters(route: Route, needed: frozenset[str]) -> list[Schema]:
             "in": "query",
             "required": name in needed,
             "schema": _schema(route, name),
-            **({"style": "form", "explode": False} if param == "texts" else {}),
+            **({"style": "form", "explode": False} if param in ("texts", "fields") else {}),
         }
         for name, param in route.params.items()
         if name not in route.placed and param != "match"
@@ -368,6 +380,8 @@ def _answer(route: Route) -> Schema:
     inner: Schema = {"$ref": f"#/components/schemas/{shape.__name__}"} if shape else {"type": "object"}
     if not route.pages:
         return inner
+    if "fields" in route.params:
+        inner = {"anyOf": [inner, CHOSEN]}
     return {
         "type": "object",
         "required": ["items", "next"],

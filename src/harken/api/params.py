@@ -29,6 +29,7 @@ _WORDS: Mapping[Param, tuple[str, tuple[type, ...]]] = {
     "flag": ("flag", (bool,)),
     "object": ("object", (dict,)),
     "texts": ("list of texts", (list,)),
+    "fields": ("list of fields", (list,)),
     "any": ("value", (str, int, float, bool, dict, list)),
 }
 """What a parameter is called in errors, and which types it has in JSON; those that are not here are texts."""
@@ -140,7 +141,7 @@ def _parse(name: str, text: str, param: Param) -> Any:
             return _number(text)
         if param == "number":
             return float(text)
-        if param == "texts":
+        if param in ("texts", "fields"):
             return [part for part in text.split(",") if part]
         return _FLAGS[text.lower()] if param == "flag" else text
     except (ValueError, KeyError) as error:

@@ -16,10 +16,11 @@ __all__ = ["ROUTES", "Method", "Param", "Route"]
 
 Param = Literal[
     "text", "number", "count", "flag", "object", "any", "texts", "since", "duration", "cel", "filter", "cursor",
-    "limit", "match",
+    "limit", "match", "fields",
 ]  # fmt: skip
 """`texts` are separated by commas in a query; `since` is a time, or a duration before now; `cel` is a condition of a
-trigger and `filter` one of a list; `match` is If-Match."""
+trigger and `filter` one of a list; `match` is If-Match. `fields` are those of the items that somebody wants: of these
+the operation knows nothing, as it needs the others to decide who may see an item."""
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -114,7 +115,7 @@ _TABLE = (
     _get("config.schema", "/api/config/schema", file="text"),
     _post("store.check", "/api/store/check"),
     _post("store.backup", "/api/store/backup", target="text"),
-    _list("triggers.list", "/api/triggers", type="text", where="filter"),
+    _list("triggers.list", "/api/triggers", type="text", where="filter", fields="fields"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
     _get("triggers.bank", f"{_TRIGGER}/bank", name="text", limit="count"),
     _post(
@@ -156,7 +157,7 @@ _TABLE = (
     _list(
         "events.list", "/api/events",
         feed="text", trigger="text", key="text", since="since", include="texts", where="filter",
-        after="count", before="count",
+        after="count", before="count", fields="fields",
     ),
     _post(
         "events.replay_range", "/api/events/replay",
@@ -169,7 +170,7 @@ _TABLE = (
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
     _list(
         "runs.list", "/api/runs",
-        trigger="text", status="text", workflow="text", since="since", where="filter",
+        trigger="text", status="text", workflow="text", since="since", where="filter", fields="fields",
     ),
     _post(
         "bulk.plan", "/api/bulk/plan",
@@ -186,7 +187,7 @@ _TABLE = (
     _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
     _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),
     _post("runs.approve", "/api/runs/{id}/approve", id="text", approved="flag", comment="text"),
-    _list("dead.list", "/api/dead", where="filter"),
+    _list("dead.list", "/api/dead", where="filter", fields="fields"),
     _post("dead.retry_all", "/api/dead/retry", trigger="text", latest="flag", same="flag"),
     _post("dead.retry", "/api/dead/{id}/retry", id="text", latest="flag", same="flag"),
     _post("dead.drop", "/api/dead/{id}/drop", id="text"),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from harken.api.openapi import specification
+from harken.api.openapi import CHOSEN, specification
 
 __all__ = ["declarations"]
 
@@ -61,7 +61,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(f'"{value}"' for value in schema["enum"])
     if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(map(_type, schema["anyOf"])))
+        # who asks for some fields knows which: the others would have to look for each whether it is there
+        return " | ".join(dict.fromkeys(_type(one) for one in schema["anyOf"] if one != CHOSEN))
     kind = schema.get("type")
     if isinstance(kind, list):
         return " | ".join(_PLAIN[one] for one in kind)

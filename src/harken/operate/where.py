@@ -6,7 +6,7 @@ an empty list. What a store finds by itself is asked of it; for the rest rows ar
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from harken.errors import Malformed, Misconfigured
@@ -16,7 +16,7 @@ from harken.language.cel.clauses import and_clauses
 from harken.operate.rows import Plain
 from harken.suggest import suggest_fix
 
-__all__ = ["DEAD_FIELDS", "EVENT_FIELDS", "RUN_FIELDS", "TRIGGER_FIELDS", "Where", "filter_page"]
+__all__ = ["DEAD_FIELDS", "EVENT_FIELDS", "FIELDS", "RUN_FIELDS", "TRIGGER_FIELDS", "Where", "filter_page"]
 
 MOST_LOOKED_AT = 5_000
 """So many rows are looked through for one page; the next page goes on from there."""
@@ -36,6 +36,14 @@ TRIGGER_FIELDS = (
     "interval_seconds", "failures", "fired", "held", "dead", "last_fired_at", "last_tick_at", "last_read_at",
     "next_read_at", "paused", "start_line", "late_seconds",
 )  # fmt: skip
+
+FIELDS: Mapping[str, Sequence[str]] = {
+    "dead.list": DEAD_FIELDS,
+    "events.list": EVENT_FIELDS,
+    "runs.list": RUN_FIELDS,
+    "triggers.list": TRIGGER_FIELDS,
+}
+"""What the items of each of these lists have."""
 
 _ROW = "item"
 

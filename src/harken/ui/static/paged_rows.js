@@ -1,6 +1,6 @@
 // The rows of a list that comes in pages, newest first: more when somebody scrolls, and its top again when the stream has news.
 import { useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
-import { get } from "./api.js";
+import { getLines } from "./api.js";
 import { recoveries } from "./connection.js";
 import { onStream } from "./stream.js";
 
@@ -25,7 +25,7 @@ export function usePagedRows(path, params, { kind = "", fits = () => true } = {}
     reading.current?.abort();
     const control = (reading.current = new AbortController());
     try {
-      const page = await get(path, { limit: PAGE, ...params }, { signal: control.signal });
+      const page = await getLines(path, { limit: PAGE, ...params }, { signal: control.signal });
       if (!control.signal.aborted) setState((before) => (before.asked === asked ? withTop(before, page) : fresh(asked, page)));
     } catch (error) {
       if (!control.signal.aborted) setState((before) => ({ ...before, error }));
@@ -36,7 +36,7 @@ export function usePagedRows(path, params, { kind = "", fits = () => true } = {}
     if (!next || more.current) return;
     more.current = true;
     try {
-      const page = await get(path, { limit: PAGE, ...params, cursor: next });
+      const page = await getLines(path, { limit: PAGE, ...params, cursor: next });
       setState((before) => (before.asked === asked && before.next === next ? withMore(before, page) : before));
     } catch (error) {
       setState((before) => ({ ...before, error }));

@@ -1,6 +1,6 @@
 // Events as they come, without a gap: the stream says that there is something new, and the store is asked for what came after
 // the last one that is shown. So a pause, a connection that was lost or a filter never lose one.
-import { get } from "../api.js";
+import { get, getLines } from "../api.js";
 
 export const MOST_ROWS = 5000;
 const FIRST = 200;
@@ -29,8 +29,8 @@ export class EventTail {
 
   async start() {
     await this.attempt(async (signal) => {
-      const [newest] = (await get("/api/events", { limit: 1 }, { signal })).items;
-      const page = await get("/api/events", { where: this.where, limit: FIRST }, { signal });
+      const [newest] = (await get("/api/events", { limit: 1, fields: "id" }, { signal })).items;
+      const page = await getLines("/api/events", { where: this.where, limit: FIRST }, { signal });
       this.rows = page.items;
       this.cursor = page.next ?? "";
       this.older = Boolean(page.next);
@@ -87,7 +87,7 @@ export class EventTail {
     const after = this.paused ? this.counted : this.shown;
     let cursor = "";
     do {
-      const page = await get("/api/events", { where: this.where, after, limit: PAGE, cursor }, { signal });
+      const page = await getLines("/api/events", { where: this.where, after, limit: PAGE, cursor }, { signal });
       if (signal.aborted) return;
       this.take(page.items);
       cursor = page.next;
@@ -119,7 +119,7 @@ export class EventTail {
     this.readingOlder = true;
     await this.attempt(async (signal) => {
       const place = this.cursor ? { cursor: this.cursor } : { before: this.rows.at(-1)?.id };
-      const page = await get("/api/events", { where: this.where, limit: FIRST, ...place }, { signal });
+      const page = await getLines("/api/events", { where: this.where, limit: FIRST, ...place }, { signal });
       this.rows = [...this.rows, ...page.items];
       this.cursor = page.next ?? "";
       this.older = Boolean(page.next);

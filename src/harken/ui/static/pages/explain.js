@@ -20,7 +20,7 @@ export default function Explain() {
 }
 
 function Question({ trigger, asked }) {
-  const triggers = useResource(async (signal) => (await get("/api/triggers", { limit: 500 }, { signal })).items, []);
+  const triggers = useResource(async (signal) => (await get("/api/triggers", { limit: 500, fields: "name" }, { signal })).items, []);
   const isTime = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(asked);
   const [form, setForm] = useState({ trigger, key: isTime ? "" : asked, time: isTime ? localOf(asked) : "" });
   const change = (name) => (event) => setForm({ ...form, [name]: event.currentTarget.value });
@@ -64,7 +64,7 @@ async function explain(trigger, key, signal) {
 
 async function deciding(key, signal) {
   const number = /^#(\d+)$/.exec(key)?.[1];
-  const events = number ? [await get(`/api/events/${number}`, {}, { signal })] : (await get("/api/events", { key, limit: 20 }, { signal })).items;
+  const events = number ? [await get(`/api/events/${number}`, {}, { signal })] : (await get("/api/events", { key, limit: 20, fields: "verdicts" }, { signal })).items;
   return [...new Set(events.flatMap((event) => event.verdicts.map((verdict) => verdict.trigger)))].slice(0, MOST_TRIGGERS);
 }
 

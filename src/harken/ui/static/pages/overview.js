@@ -1,6 +1,6 @@
 // Is everything all right? What needs a person first, then how much happens, then what happened last.
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { at, get, post } from "../api.js";
+import { at, get, getLines, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { Chart } from "../components/lazy.js";
@@ -215,7 +215,7 @@ function series(data) {
 
 /** The newest rows of a list, which the stream keeps current. */
 function useNewest(kind, path) {
-  const first = useResource(async (signal) => (await get(path, { limit: NEWEST }, { signal })).items, [path]);
+  const first = useResource(async (signal) => (await getLines(path, { limit: NEWEST }, { signal })).items, [path]);
   const [fresh, setFresh] = useState([]);
   useEffect(() => onStream(kind, (row) => setFresh((before) => [row, ...before.filter((one) => one.id !== row.id)].slice(0, NEWEST))), [kind]);
   if (!first.data) return first;

@@ -21,7 +21,7 @@ export function RunCompare({ run }) {
 
 /** The newest done run before this one, or else the newest of all; null if there is none. */
 async function findGood(run, signal) {
-  const { items } = await get("/api/runs", { workflow: run.workflow, status: "done", limit: 200 }, { signal });
+  const { items } = await get("/api/runs", { workflow: run.workflow, status: "done", limit: 200, fields: "id,outcome,created_at" }, { signal });
   const others = items.filter((row) => row.id !== run.id && row.outcome === "done");
   const chosen = others.find((row) => row.created_at < run.created_at) ?? others[0];
   if (!chosen) return null;

@@ -42,7 +42,7 @@ function told({ rows, next }) {
 
 /** Offers the triggers that there are. */
 export function TriggerChoice() {
-  const found = useResource(async (signal) => (await get("/api/triggers", { limit: 500 }, { signal })).items, []);
+  const found = useResource(async (signal) => (await get("/api/triggers", { limit: 500, fields: "name" }, { signal })).items, []);
   const options = [["", "Every trigger"], ...(found.data ?? []).map((row) => [row.name, row.name])];
   return html`<${Choice} name="trigger" label="Trigger" options=${options} />`;
 }

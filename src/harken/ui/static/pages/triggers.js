@@ -1,6 +1,6 @@
 // All triggers of every kind: how they are, when they last fired, and what they wait for.
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { at, get, post } from "../api.js";
+import { at, getLines, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Pill } from "../components/pill.js";
 import { Sparkline } from "../components/sparkline.js";
@@ -35,7 +35,7 @@ function usePages({ q, status, where }) {
   const load = async (cursor, limit) => {
     const mine = (asking.current += 1);
     try {
-      const page = await get("/api/triggers", { where: condition, cursor, limit });
+      const page = await getLines("/api/triggers", { where: condition, cursor, limit });
       if (mine === asking.current) setState((before) => ({ rows: cursor ? [...before.rows, ...page.items] : page.items, next: page.next, error: null }));
     } catch (error) {
       if (mine === asking.current) setState((before) => ({ ...before, error }));
