@@ -105,3 +105,30 @@ def test_the_stored_one_is_that_of_the_models(name: str, tmp_path: Path) -> None
     file = f"{name}.schema.json"
     stored, made = ((directory / file).read_text("utf-8") for directory in (STORED, tmp_path))
     assert stored == made, "write them anew: harken config schema --write src/harken/schemas"
+
+
+def undescribed(node: Any, definitions: Any, place: str = "") -> list[str]:
+    """The keys that a file may have and that nothing says what they are for."""
+    if isinstance(node, list):
+        return [key for at, one in enumerate(node) for key in undescribed(one, definitions, f"{place}/{at}")]
+    if not isinstance(node, dict):
+        return []
+    own = node.get("properties", {})
+    found = [
+        f"{place}/{key}" for key, schema in own.items() if schema is not True and not described(schema, definitions)
+    ]
+    # what stands under `if` is compared, and not offered
+    inner = {name: value for name, value in node.items() if name != "if"}
+    return found + [key for name, value in inner.items() for key in undescribed(value, definitions, f"{place}/{name}")]
+
+
+def described(schema: Any, definitions: Any) -> bool:
+    if "$ref" in schema:
+        return "description" in schema or described(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return "description" in schema or any(described(one, definitions) for one in schema.get("anyOf", ()))
+
+
+def test_editors_can_say_of_every_key_of_a_workflow_file_what_it_is_for() -> None:
+    schema = json.loads((STORED / "workflow.schema.json").read_text("utf-8"))
+
+    assert undescribed(schema, schema["$defs"]) == []

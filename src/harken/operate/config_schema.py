@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harken.errors import Malformed
 from harken.operate.context import Context
+from harken.operate.key_descriptions import describe
 from harken.operate.rows import Plain
 from harken.suggest import suggest_fix
 
@@ -91,6 +92,7 @@ class _Schemas:
         body["properties"]["trigger"] = {"$ref": "#/$defs/Trigger"}
         body["properties"]["steps"] = {"$ref": "#/$defs/Steps"}
         self._definitions["Steps"] = {"type": "array", "items": {"$ref": "#/$defs/Step"}}
+        body["properties"] = describe(body["properties"], "WorkflowFile")
         body["required"] = ["name", "steps"]
         return body
 
@@ -112,6 +114,9 @@ class _Schemas:
         given["api"] = {"type": ["boolean", "object"]}
         given["feed"] = {"type": "string"}
         given["type"] = {"enum": list(_LISTENS)}
+        for name, model in (("poll", "FeedBlock"), ("webhook", "WebhookBlock"), ("stream", "StreamBlock")):
+            given[name]["properties"] = describe(given[name]["properties"], model)
+        body["properties"] = describe(given, "TriggerBlock")
         body["anyOf"] = [{"required": [name]} for name in _LISTENS]
         return body
 
@@ -158,11 +163,14 @@ class _Schemas:
             for inner in ("steps", "then", "else", "default"):
                 if inner in own.get("properties", {}):
                     own["properties"][inner] = {"$ref": "#/$defs/Steps"}
-            known = {**own.get("properties", {}), **common, "action": True, "type": True}
+            # those of the kind may be overwritten above, and say then nothing of their own
+            said = describe(own.get("properties", {}), model.__name__)
+            known = {**said, **common, "action": True, "type": True}
             self._definitions[f"step.{action}"] = {**own, "properties": known}
             rules.append(_when("action", action, {"$ref": f"#/$defs/step.{action}"}))
         named = {"anyOf": [{"enum": sorted(models)}, {"type": "string"}]}
-        return {"type": "object", "properties": {**common, "action": named, "type": named}, "allOf": rules}
+        properties = describe({**common, "action": named, "type": named}, "StepBlock")
+        return {"type": "object", "properties": properties, "allOf": rules}
 
     def _harken(self) -> Plain:
         from harken.config.accounts import Integration
@@ -228,14 +236,19 @@ def model_schema(model: type[BaseModel]) -> tuple[Plain, Plain]:
     """The schema of a model and its definitions: what a file may have where the model is read."""
     prefix = f"{model.__module__.removeprefix('harken.')}.{model.__name__}"
     body = model.model_json_schema(ref_template=f"#/$defs/{prefix}.{{model}}")
-    definitions = {f"{prefix}.{name}": loosen(value) for name, value in body.pop("$defs", {}).items()}
+    definitions = {f"{prefix}.{name}": _described(name, loosen(value)) for name, value in body.pop("$defs", {}).items()}
     loose: Plain = loosen(body)
-    loose["properties"] = _with_aliases(model, loose.get("properties", {}))
+    named = [one.__name__ for one in model.__mro__]
+    loose["properties"] = describe(_with_aliases(model, loose.get("properties", {})), *named)
     known = set(loose["properties"])
     aliases = {field.alias for field in model.model_fields.values() if field.alias}
     # either name will do, so neither is required
     loose["required"] = [name for name in loose.get("required", ()) if name in known and name not in aliases]
     return {key: value for key, value in loose.items() if value != []}, definitions
+
+
+def _described(model: str, body: Plain) -> Plain:
+    return {**body, "properties": describe(body["properties"], model)} if "properties" in body else body
 
 
 def _with_aliases(model: type[BaseModel], properties: Plain) -> Plain:
