@@ -55,6 +55,7 @@ LONGER: Mapping[str, int] = {
     "tickets/test_histories.py": 10,
     "tickets/test_joined.py": 10,
     "ui/test_events.py": 10,
+    "ui/test_lighthouse.py": 100,
     "ui/test_load.py": 30,
 }
 """How many times longer or larger than in `make test`, by file. With 1 a test only has more cases, or more stores."""

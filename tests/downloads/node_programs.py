@@ -17,6 +17,7 @@ PROGRAMS = {
     "@modelcontextprotocol/inspector": ("2.12.0", "mcp-inspector"),
     # later versions under this name are another program
     "emulate": ("0.12.2", "emulate"),
+    "lighthouse": ("13.5.0", "lighthouse"),
     "yaml-language-server": ("2.0.0", "yaml-language-server"),
 }
 

@@ -13,6 +13,15 @@ from harken.api.origin_guard import DATA
 from harken.ui.files import Files
 from harken.ui.pages import Pages, all_files
 
+PAGES = {
+    "/": "pages/overview.js",
+    "/events": "pages/events.js",
+    "/events/7": "pages/event.js",
+    "/triggers/new": "pages/builder.js",
+    "/triggers/team/oncall": "pages/trigger.js",
+    "/runs/8f3a": "pages/run.js",
+    "/no/such/page": "main.js",
+}
 NAVIGATION = {"sec-fetch-mode": "navigate", "accept": "text/html"}
 
 
@@ -34,6 +43,10 @@ async def ask(
     await Pages(rest, DATA)(scope, None, send)  # type: ignore[arg-type]
     answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], answered, sent[1]["body"]
+
+
+def text(files: Files, path: str) -> str:
+    return files.shell(path).body.decode()
 
 
 async def test_the_policy_allows_our_own_files_and_nothing_inline() -> None:
@@ -79,6 +92,28 @@ async def test_every_address_that_a_browser_opens_is_a_page_and_the_api_is_none(
         assert (await ask(path, NAVIGATION))[0] == 418, path
     assert (await ask("/triggers/oncall"))[0] == 418, "a program that has no use for a page"
     assert (await ask("/", NAVIGATION, "POST"))[0] == 418
+
+
+def test_the_page_names_all_modules_that_it_needs_at_first_and_no_others() -> None:
+    files = all_files()
+    named = {path: re.findall(r'modulepreload" href="/assets/\w+/([^"]+)"', text(files, path)) for path in PAGES}
+    for path, module in PAGES.items():
+        assert module in named[path]
+        assert named[path] == files.first(module)
+        assert "vendor/codemirror.js" not in named[path] and "vendor/uplot.js" not in named[path]
+    assert "components/tabs.js" in named["/"]
+    assert "components/virtual_list.js" not in named["/"]
+
+
+def test_all_styles_come_in_one_file_in_their_order() -> None:
+    files = all_files()
+    shell, styles = text(files, "/"), files.get("styles.css")
+    assert styles is not None
+    assert re.findall(r'rel="stylesheet" href="/assets/\w+/([^"]+)"', shell) == ["styles.css"]
+    bodies = [files.get(name) for name in ("theme.css", "layout.css", "pages/builder.css", "vendor/uplot.css")]
+    places = [styles.body.find(file.body) for file in bodies if file is not None]
+    assert len(places) == 4
+    assert -1 not in places and places == sorted(places)
 
 
 def test_the_first_page_needs_less_than_200_kB_of_script() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterable, Iterator
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -16,8 +18,15 @@ SERVED = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=ut
 SMALLEST = 500
 """Below so many bytes compressing is not worth it."""
 SHELL = "index.html"
-LOADED_FIRST = ("components/", "vendor/preact.js")
-"""What every page needs, beside the modules at the top: the browser asks for all of it at once."""
+STYLES = "styles.css"
+"""All style sheets of the shell in one file: a page is not painted before the last of them is there."""
+START = "main.js"
+PAGES = "pages/index.js"
+
+_STYLE = re.compile(r'<link rel="stylesheet" href="\{\{assets\}\}([^"]+)">\n?')
+_IMPORT = re.compile(r'^(?:import|(?:import|export)\b[^;"()=]*\bfrom)\s+"(\.[^"]+)"', re.MULTILINE)
+_PAGE = re.compile(r'path: "([^"]+)".*import\("\./([^"]+)"\)')
+_PLACE = re.compile(r":\w+(\*?)")
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +44,17 @@ class Files:
     def __init__(self, folder: Traversable | None = None) -> None:
         found = dict(_walk(folder or files("harken.ui") / "static", ""))
         served = {name: body for name, body in found.items() if _suffix(name) in SERVED}
+        text = found[SHELL].decode()
+        served[STYLES] = b"\n".join(served[name] for name in _STYLE.findall(text))
         digest = hashlib.sha256()
         for name, body in sorted({**served, SHELL: found[SHELL]}.items()):
             digest.update(f"{name}\0{len(body)}\0".encode() + body)
         self.prefix = f"/assets/{digest.hexdigest()[:16]}/"
         self._bodies = served
         self._made: dict[str, File] = {}
-        self.shell = _file("text/html; charset=utf-8", self._shell(found[SHELL].decode()).encode())
+        self._text = _with_one_style(text)
+        self._pages = list(_pages(served.get(PAGES, b"").decode()))
+        self._shells: dict[str, File] = {}
 
     def get(self, name: str) -> File | None:
         """The file of this name, such as `pages/overview.js`; None if there is none."""
@@ -53,19 +66,46 @@ class Files:
     def names(self) -> Iterable[str]:
         return self._bodies
 
-    def _shell(self, text: str) -> str:
-        first = sorted(name for name in self._bodies if _is_first(name))
-        links = "\n".join(f'<link rel="modulepreload" href="{self.prefix}{name}">' for name in first)
-        return text.replace("{{assets}}", self.prefix).replace("{{preload}}", links)
+    def shell(self, path: str) -> File:
+        """The HTML for an address. It names the modules of that page, so that the browser asks for all at once."""
+        page = next((module for pattern, module in self._pages if pattern.fullmatch(path)), START)
+        if page not in self._shells:
+            links = (f'<link rel="modulepreload" href="{self.prefix}{name}">' for name in self.first(page))
+            text = self._text.replace("{{assets}}", self.prefix).replace("{{preload}}", "\n".join(links))
+            self._shells[page] = _file("text/html; charset=utf-8", text.encode())
+        return self._shells[page]
+
+    def first(self, page: str) -> list[str]:
+        """The modules that are needed before the page of this module can be shown."""
+        found: dict[str, None] = {}
+        left = [START, page]
+        while left:
+            name = left.pop(0)
+            if name not in found and name in self._bodies:
+                found[name] = None
+                left += _imports(name, self._bodies)
+        return list(found)
 
 
-def _is_first(name: str) -> bool:
-    on_top = "/" not in name
-    return name.endswith(".js") and (on_top or name.startswith(LOADED_FIRST)) and name not in ON_DEMAND
+def _with_one_style(text: str) -> str:
+    """The shell with one link in place of all its style sheets."""
+    link = f'<link rel="stylesheet" href="{{{{assets}}}}{STYLES}">\n'
+    first = _STYLE.search(text)
+    return text if first is None else text[: first.start()] + link + _STYLE.sub("", text[first.end() :])
 
 
-ON_DEMAND = frozenset({"components/editor.js", "components/chart.js"})
-"""Modules that bring a large library along."""
+def _pages(text: str) -> Iterator[tuple[re.Pattern[str], str]]:
+    """The addresses of each page in the order in which they are tried, and its module."""
+    for path, module in _PAGE.findall(text):
+        yield re.compile(_PLACE.sub(lambda place: ".+" if place[1] else "[^/]+", path) + "/?"), f"pages/{module}"
+
+
+def _imports(name: str, bodies: Mapping[str, bytes]) -> list[str]:
+    """What a module imports at once, and not when it is first needed. The libraries import nothing."""
+    if name.startswith("vendor/"):
+        return []
+    found = _IMPORT.findall(bodies[name].decode())
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(name), each)) for each in found]
 
 
 def _file(type: str, body: bytes) -> File:

@@ -60,7 +60,7 @@ class Pages:
             file = files.get(path.removeprefix(files.prefix)) if path.startswith(files.prefix) else None
             return _response(file, headers, FOR_EVER) if file is not None else _gone()
         if path == "/" or _wants_page(headers):
-            return _response(files.shell, headers, "no-cache", {"content-security-policy": POLICY})
+            return _response(files.shell(path), headers, "no-cache", {"content-security-policy": POLICY})
         return None
 
     def _is_other(self, path: str) -> bool:

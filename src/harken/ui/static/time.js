@@ -14,30 +14,32 @@ export function switchZone() {
   localStorage.setItem(KEPT, zone.value);
 }
 
+let named = null; // made once, and only for this: to make such a format takes longer than a hundred uses of it
+
 export function zoneName() {
   if (zone.value === "utc") return "UTC";
-  const parts = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(new Date());
-  return parts.find((part) => part.type === "timeZoneName")?.value ?? "local";
+  named ??= new Intl.DateTimeFormat("en", { timeZoneName: "short" });
+  return named.formatToParts(new Date()).find((part) => part.type === "timeZoneName")?.value ?? "local";
 }
 
-function format(moment, options) {
-  const timeZone = zone.value === "utc" ? "UTC" : undefined;
-  return new Intl.DateTimeFormat("sv-SE", { ...options, timeZone }).format(new Date(moment));
+/** ["2026-03-01", "14:05:09"] in the zone that is chosen. */
+function parts(moment) {
+  const date = new Date(moment);
+  // as if the local time were UTC: of that there is a text with fixed places
+  const shifted = zone.value === "utc" ? date : new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 19).split("T");
 }
-
-const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
-const DAY = { year: "numeric", month: "2-digit", day: "2-digit" };
 
 /** 14:05:09, with the day where it is not today. */
 export function clock(moment) {
   if (!moment) return "";
-  const day = format(moment, DAY);
-  return day === format(now.value, DAY) ? format(moment, TIME) : `${day} ${format(moment, TIME)}`;
+  const [day, time] = parts(moment);
+  return day === parts(now.value)[0] ? time : `${day} ${time}`;
 }
 
 /** 2026-03-01 14:05:09 UTC. */
 export function stamp(moment) {
-  return moment ? `${format(moment, { ...DAY, ...TIME })} ${zoneName()}` : "";
+  return moment ? `${parts(moment).join(" ")} ${zoneName()}` : "";
 }
 
 /** "4 s ago", "in 2 min", "never" for nothing. */

@@ -62,5 +62,6 @@ function clockLabels(plot, ticks) {
   const timeZone = zone.value === "utc" ? "UTC" : undefined;
   const seconds = ticks[1] - ticks[0] < 60 ? { second: "2-digit" } : {};
   const form = long ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", ...seconds };
-  return ticks.map((tick) => new Intl.DateTimeFormat("en-GB", { ...form, timeZone }).format(new Date(tick * 1000)));
+  const { format } = new Intl.DateTimeFormat("en-GB", { ...form, timeZone });
+  return ticks.map((tick) => format(new Date(tick * 1000)));
 }

@@ -2,16 +2,21 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { noteIncomplete } from "../connection.js";
 
-/** `load`: () => import(…) of a module with a default component. `placeholder` stands there meanwhile. */
+/**
+ * `load`: () => import(…) of a module with a default component. `placeholder` stands there meanwhile.
+ * A page that is sure to need it calls its `begin`, so that the module comes while the page waits for its data.
+ */
 export function lazy(load, placeholder = null) {
   let found = null;
-  return function Lazy(props) {
+  const begin = () => load().then((module) => (found = module.default));
+  function Lazy(props) {
     const [Component, setComponent] = useState(() => found);
     useEffect(() => {
-      if (!found) load().then((module) => setComponent(() => (found = module.default)), noteIncomplete);
+      if (!found) begin().then(() => setComponent(() => found), noteIncomplete);
     }, []);
     return Component ? html`<${Component} ...${props} />` : placeholder;
-  };
+  }
+  return Object.assign(Lazy, { begin: () => begin().catch(noteIncomplete) });
 }
 
 export const Chart = lazy(() => import("./chart.js"), html`<div class="chart-space"></div>`);

@@ -23,6 +23,7 @@ const SPANS = [["30m", "30 min"], ["24h", "24 h"], ["30d", "30 days"]];
 
 export default function Overview() {
   const status = useResource((signal) => loadStatus(signal), []);
+  useEffect(() => may("activity") && void Chart.begin(), []);
   useInterval(status.reload, REFRESH_MS);
   useReloadOnTrouble(status.reload);
   return html`<${Shown} of=${status} what="the overview" show=${(data) => html`<${Whole} status=${data} reload=${status.reload} />`} />`;
