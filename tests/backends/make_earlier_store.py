@@ -1,11 +1,11 @@
-"""Writes stores with the code of an earlier commit, for `test_earlier_servers.py`.
+"""Writes stores with the code of an earlier commit, for `test_earlier_stores.py`.
 
     git worktree add --detach /tmp/earlier COMMIT
     python -m tests.backends.make_earlier_store /tmp/earlier
 
-It starts a PostgreSQL and a Redis. A process that imports the earlier code writes two stores in each: `engine`, by a
-start of Harken on a few workflows, and `filled`, by the verbs of the store, with rows of every kind and state. What
-that code then reads back is written beside the dump.
+It starts a PostgreSQL and a Redis. A process that imports the earlier code writes two stores in each, and two files of
+SQLite: `engine`, by a start of Harken on a few workflows, and `filled`, by the verbs of the store, with rows of every
+kind and state. What that code then reads back is written beside the dump. `--only sqlite` leaves the servers out.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ RUNS = {
 }
 """How many runs of each trigger and state the engine leaves."""
 LOOKS = 1_200
-WRITTEN = "written.json"
+WRITTEN, FILE = "written.json", "harken.db"
 
 
 def write_directory(directory: Path, url: str) -> None:
@@ -163,6 +163,11 @@ def _backend(kind: str) -> tuple[Any, Any]:
         from harken.backends.postgres.transfer import PostgresTransfer
 
         return PostgresStore, PostgresTransfer
+    if kind == "sqlite":
+        from harken.backends.sqlite import SqliteStore
+        from harken.backends.sqlite.transfer import SqliteTransfer
+
+        return SqliteStore, SqliteTransfer
     from harken.backends.redis import RedisStore
     from harken.backends.redis.transfer import RedisTransfer
 
@@ -188,10 +193,25 @@ async def _write(kind: str, content: str, url: str) -> None:
 
 def _written_by(tree: Path, kind: str, content: str, url: str) -> bytes:
     with TemporaryDirectory() as directory:
-        environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"}
-        command = [sys.executable, "-m", "tests.backends.make_earlier_store", "--write", kind, content, url]
-        subprocess.run(command, cwd=directory, env=environment, check=True)
-        return (Path(directory) / WRITTEN).read_bytes()
+        return _write_in(Path(directory), tree, kind, content, url)
+
+
+def _write_in(directory: Path, tree: Path, kind: str, content: str, url: str) -> bytes:
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tests.backends.make_earlier_store", "--write", kind, content, url]
+    subprocess.run(command, cwd=directory, env=environment, check=True)
+    return (directory / WRITTEN).read_bytes()
+
+
+def _make_files(tree: Path) -> None:
+    """Stores of SQLite. The file is whole without a log beside it, because its last user has closed it."""
+    for content in ("engine", "filled"):
+        with TemporaryDirectory() as place:
+            directory = Path(place)
+            written = _write_in(directory, tree, "sqlite", content, FILE)
+            assert not (directory / f"{FILE}-wal").exists()
+            _save(STORES / _commit_of(tree) / f"sqlite-{content}.json.xz", written)
+            _save(STORES / _commit_of(tree) / f"sqlite-{content}.db.xz", (directory / FILE).read_bytes())
 
 
 def _commit_of(tree: Path) -> str:
@@ -226,4 +246,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "--write":
         asyncio.run(_write(*sys.argv[2:5]))
     else:
-        asyncio.run(_make(Path(sys.argv[1]).resolve()))
+        _make_files(Path(sys.argv[1]).resolve())
+        if sys.argv[2:] != ["--only", "sqlite"]:
+            asyncio.run(_make(Path(sys.argv[1]).resolve()))
