@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import gc
 import json
 import os
 import select
@@ -21,11 +22,14 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-__all__ = ["ForkedHarken"]
+__all__ = ["ForkedHarken", "fork_harken"]
 
 ROOT = Path(__file__).parents[1]
 NEEDED = (
     "aiohttp",
+    "apsw",
+    "encodings.idna",
+    "encodings.utf_8_sig",
     "harken.api.app",
     "harken.api.origin_guard",
     "harken.app.start",
@@ -36,8 +40,15 @@ NEEDED = (
     "harken.app.logs",
     "harken.app.server",
     "harken.app.telemetry",
+    "harken.backends.sqlite",
     "harken.cli.client",
+    "harken.cli.events",
+    "harken.cli.runs",
     "harken.cli.start",
+    "harken.cli.triggers",
+    "harken.config.loader",
+    "harken.config.pollers.load",
+    "harken.config.trackers.read",
     "harken.ingest.intake",
     "harken.ingest.internal_events",
     "harken.run.steps",
@@ -66,10 +77,7 @@ class ForkedHarken:
         out, stdout = await _pipe()
         err, errors = await _pipe() if stderr is None else (stderr, None)
         ended, end = os.pipe()
-        forker = _forker()
-        order = json.dumps({"args": list(args), "env": dict(env), "directory": os.getcwd()}).encode()
-        socket.send_fds(forker, [order], [out, err, end])
-        pid = int(forker.recv(MESSAGE))
+        pid = fork_harken({"args": list(args), "env": dict(env), "directory": os.getcwd()}, [out, err, end])
         for given in {out, err, end} - {stderr}:
             os.close(given)
         return cls(pid, ended, stdout, errors)
@@ -108,6 +116,16 @@ async def _pipe() -> tuple[int, asyncio.StreamReader]:
     return write, reader
 
 
+def fork_harken(order: Mapping[str, object], files: Sequence[int]) -> int:
+    """Fork a process with `args`, `env` and `directory` of the order, and return its id.
+
+    The files are its output, its errors, a pipe that its exit code is written into, and if it has one its input.
+    """
+    forker = _forker()
+    socket.send_fds(forker, [json.dumps(order).encode()], list(files))
+    return int(forker.recv(MESSAGE))
+
+
 @functools.cache
 def _forker() -> socket.socket:
     """The way to the forker of this process, which ends with it."""
@@ -128,6 +146,7 @@ def fork_on_demand(orders: socket.socket) -> int:
     """Fork a process for each order, and tell its end. Returns in each of these processes its exit code."""
     for name in NEEDED:
         import_module(name)
+    gc.freeze()  # a forked process does not look at what it shares with the others, which would copy it
     ends: dict[int, int] = {}
     woken, wake = socket.socketpair()
     wake.setblocking(False)
@@ -139,10 +158,10 @@ def fork_on_demand(orders: socket.socket) -> int:
             woken.recv(MESSAGE)
             _tell_ends(ends)
         if orders in ready:
-            order, files, _, _ = socket.recv_fds(orders, MESSAGE, 3)
+            order, files, _, _ = socket.recv_fds(orders, MESSAGE, 4)
             if not order:
                 return 0
-            out, err, end = files
+            out, err, end, *given = files
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
@@ -151,10 +170,10 @@ def fork_on_demand(orders: socket.socket) -> int:
                     one.close()
                 for inherited in [*ends.values(), end]:
                     os.close(inherited)
-                return _be_harken(json.loads(order), out, err)
+                return _be_harken(json.loads(order), out, err, *given)
             ends[pid] = end
-            os.close(out)
-            os.close(err)
+            for passed in (out, err, *given):
+                os.close(passed)
             orders.send(str(pid).encode())
 
 
@@ -166,13 +185,15 @@ def _tell_ends(ends: dict[int, int]) -> None:
             os.close(end)
 
 
-def _be_harken(order: dict[str, object], out: int, err: int) -> int:
+def _be_harken(order: dict[str, object], out: int, err: int, given: int | None = None) -> int:
     from harken.cli.root import run
 
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    os.close(out)
-    os.close(err)
+    if given is not None:
+        os.setsid()  # a question must not go to the terminal at which the tests run
+    for file, number in ((given, 0), (out, 1), (err, 2)):
+        if file is not None:
+            os.dup2(file, number)
+            os.close(file)
     os.chdir(str(order["directory"]))
     os.environ.clear()
     os.environ.update(order["env"])  # type: ignore[call-overload]

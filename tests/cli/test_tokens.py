@@ -64,6 +64,14 @@ async def test_the_token_of_a_file_that_others_can_read_is_not_used(
     assert (await desk.types(*asked))[0] == 0
 
 
+async def test_a_token_that_was_copied_from_a_page_with_its_dots_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARKEN_TOKEN", "hkn_…")
+    code, _, err = await desk.types("--url", desk.served.controller.url, "status")
+    assert (code, "has characters that no token has" in err) == (1, True)
+
+
 async def test_a_url_that_nobody_answers_at_is_said_and_the_store_is_not_opened(desk: Desk) -> None:
     code, _, err = await desk.types("--url", "http://127.0.0.1:1", "triggers", "list")
     assert (code, "nobody answers at http://127.0.0.1:1" in err) == (1, True)

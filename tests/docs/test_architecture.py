@@ -83,7 +83,7 @@ def test_every_package_is_on_the_page() -> None:
 def test_the_layers_are_those_that_import_linter_enforces() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "layers")
-    (written,) = re.findall(r"## The layers.*?```\n(.*?)```", PAGE, flags=re.DOTALL)
+    (written,) = re.findall(r"## The layers.*?```text\n(.*?)```", PAGE, flags=re.DOTALL)
     enforced = [[name.strip(" ()").removeprefix("harken.") for name in layer.split("|")] for layer in layers]
     assert [line.split() for line in written.splitlines()] == enforced
 

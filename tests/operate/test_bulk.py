@@ -90,6 +90,14 @@ async def test_a_replay_waits_a_minute_and_can_be_undone(office: Office) -> None
     assert (await office.ask("runs.show", id=done["started"][0]))["status"] == "cancelled"
 
 
+async def test_a_replay_has_only_events_of_the_feed_that_its_trigger_listens_to(office: Office) -> None:
+    await office.fires("A")
+    plans = [
+        await office.ask("bulk.plan", action="replay", where="true", trigger=name) for name in ("oncall", "deploys")
+    ]
+    assert [plan["count"] for plan in plans] == [1, 0]
+
+
 async def test_a_replay_that_has_begun_is_not_undone(office: Office) -> None:
     await office.fires("A")
     plan = await office.ask("bulk.plan", action="replay", where="true", trigger="oncall")

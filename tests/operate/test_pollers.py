@@ -187,6 +187,7 @@ async def test_a_paused_job_is_neither_read_nor_run_until_it_is_resumed(director
         with pytest.raises(Refused, match="paused by a person") as raised:
             await agency.pollers.run("one")
         assert "harken pollers resume one" in raised.value.fix
+        assert (await agency.app.operator.call("triggers.show", name="one"))["reason"] == "paused by a person"
         await clock.sleep(600)
         row = (await agency.rows())["one"]
         assert (len(readings.reads["one"]), row["next_run_at_ms"]) == (1, None)

@@ -61,7 +61,12 @@ def remote(url: str) -> ControllerClient:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Misconfigured("this is not the URL of a controller", fix="Write it like https://harken.example.com")
-    return ControllerClient(pid=0, url=url, token=_own_token())
+    token = _own_token()
+    if not (token.isascii() and token.isprintable()):
+        raise Misconfigured(
+            "the token for the controller has characters that no token has", fix="Copy it whole, without dots"
+        )
+    return ControllerClient(pid=0, url=url, token=token)
 
 
 def _own_token() -> str:

@@ -67,9 +67,9 @@ async def make_plan(
         raise Malformed(f"what to {action} is chosen by a filter, not by ids", fix="Use --where")
     if (action == "replay") != bool(trigger):
         raise Misconfigured("a replay, and only a replay, names its trigger", fix="Use --trigger NAME with replay")
-    if trigger:
-        await rules_of(context, trigger)
-    rows = await _named(context, action, ids) if ids else await _choose(context, action, where, since)
+    # only events of the feed that the trigger listens to can be replayed for it
+    feed = (await rules_of(context, trigger))[2].name if trigger else ""
+    rows = await _named(context, action, ids) if ids else await _choose(context, action, where, since, feed)
     if agent:
         rows = _own(context, action, rows, agent, trigger)
     now = context.clock.now()
@@ -153,9 +153,9 @@ async def _cancel_unbegun(context: Context, id: str) -> bool:
     return run is not None and run.started_at is None and await context.store.cancel(id, "undone by hand")
 
 
-async def _choose(context: Context, action: str, where: str, since: str) -> list[Plain]:
-    """The rows that the filter accepts, of all pages, oldest first."""
-    given: dict[str, Any] = {"where": where}
+async def _choose(context: Context, action: str, where: str, since: str, feed: str) -> list[Plain]:
+    """The rows that the filter accepts, of all pages, oldest first; events of this feed only."""
+    given: dict[str, Any] = {"where": where, "feed": feed} if feed else {"where": where}
     if since and action != "drop":
         given["since"] = since
     elif since:

@@ -220,10 +220,10 @@ def offline_since(states: Iterable[FeedState]) -> datetime | None:
 
 def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerStatus | None:
     if trigger.paused:
-        by_itself = trigger.paused == AT_START
+        says_who = trigger.paused == AT_START or trigger.paused.startswith("paused by ")
         return TriggerStatus(
             status="paused",
-            reason=trigger.paused if by_itself else f"paused by a person: {trigger.paused}",
+            reason=trigger.paused if says_who else f"paused by a person: {trigger.paused}",
             advice=f"Events are recorded and their runs held. To go on: harken triggers resume {trigger.name}",
         )
     if state is None or state.health.state != "paused":
