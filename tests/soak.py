@@ -35,6 +35,7 @@ LONGER: Mapping[str, int] = {
     "services/test_files.py": 10,
     "simulation/test_add_case.py": 20,
     "simulation/test_simulate.py": 8,
+    "simulation/test_simulate_fleet.py": 8,
     "system/fleet/test_away.py": 3,
     "system/fleet/test_config.py": 1,
     "system/fleet/test_fire.py": 15,

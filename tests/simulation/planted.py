@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.backends.sqlite import SqliteStore
+from harken.backends.run_states import id_of
+from harken.backends.sqlite import SqliteStore, runs
+from harken.backends.sqlite.transaction import Transaction
 from harken.ingest import poll
 from harken.match.rules import Rule
 from harken.simulation import sources
@@ -17,7 +19,7 @@ from harken.store import Commit, Committed, Stale
 from harken.testing import scripted
 from harken.testing.crashing import CrashingStore
 
-__all__ = ["BUGS"]
+__all__ = ["BUGS", "FLEET_BUGS"]
 
 
 def cursor_before_commit(patch: pytest.MonkeyPatch) -> None:
@@ -126,6 +128,22 @@ def join_drops_a_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteStore, "commit", commit)
 
 
+def lease_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """A replica that was frozen until another took over still writes what it had read."""
+    patch.setattr(Transaction, "check_lease", lambda self, token, shard: None)
+
+
+def claim_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """A worker that was frozen until another claimed its run still writes its steps."""
+
+    def claimed(tx: Transaction, run_id: str, token: int) -> int:
+        found = tx.row("SELECT seq, token FROM runs WHERE id=?", (id_of(run_id),))
+        assert found is not None
+        return int(found[0])
+
+    patch.setattr(runs, "_claimed_seq", claimed)
+
+
 DROP_THE_NEWEST = """DELETE FROM run_events WHERE event=?2 AND run=(SELECT seq FROM runs WHERE id=?1)
 AND (SELECT count(*) FROM run_events AS other WHERE other.run=run_events.run) > 1"""
 KEEP_THE_LAST = "DELETE FROM run_events WHERE run=(SELECT seq FROM runs WHERE id=?) AND event<>?"
@@ -140,3 +158,9 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "debounce keeps only the last": gathering_keeps_the_last,
     "join drops a part": join_drops_a_part,
 }
+
+FLEET_BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "the lease is not checked at a commit": lease_not_checked,
+    "the claim is not checked at a step": claim_not_checked,
+}
+"""Bugs that only show where replicas share a store."""

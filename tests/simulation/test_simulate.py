@@ -12,7 +12,7 @@ import pytest
 from harken.cli.root import run
 from harken.operate.configuration import load_directory
 from harken.simulation.case_runner import run_cases
-from harken.simulation.engine import Configuration, SharedPlans, in_use
+from harken.simulation.configuration import Configuration, SharedPlans, in_use
 from harken.simulation.event_shapes import shape_of
 from harken.simulation.generate import ALL_FAULTS, generate
 from harken.simulation.script import Arrival, Crash, Script
@@ -179,7 +179,7 @@ class TestCommand:
         assert run(["--config", str(tmp_path), "simulate", "--days", "1", "--seed", "4", "--fault", "crash"]) == 0
 
         said = capsys.readouterr().out
-        assert "lost    0\ndoubled 0\n" in said
+        assert "lost     0\ndoubled  0\n" in said
         assert "The same again: harken simulate --seed 4 --days 1 --fault crash" in said
 
     def test_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

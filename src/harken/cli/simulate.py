@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate_command"]
 
-FAULTS = ("sleep", "crash", "restart", "lock", "429", "outage", "dst", "late", "duplicate", "clock")
+FAULTS = ("sleep", "crash", "restart", "lock", "429", "outage", "dst", "late", "duplicate", "clock", "freeze", "cut")
+MOST_REPLICAS = 20
 MOST_SEED = 1_000_000
 
 
@@ -30,6 +31,14 @@ MOST_SEED = 1_000_000
 )
 @click.option("--seeds", type=click.IntRange(1), default=1, metavar="N", help="Try so many seeds, one after the other.")
 @click.option(
+    "--replicas",
+    type=click.IntRange(1, MOST_REPLICAS),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="So many replicas share one store.",
+)
+@click.option(
     "--from-history", type=DURATION, metavar="7d", help="Events as recorded in the last days, not made-up ones."
 )
 @click.option("--fault", "faults", type=click.Choice(FAULTS), multiple=True, help="Only these faults. [default: all]")
@@ -39,6 +48,7 @@ def simulate_command(
     days: float,
     seed: int | None,
     seeds: int,
+    replicas: int,
     from_history: float | None,
     faults: tuple[str, ...],
     write: str | None,
@@ -60,6 +70,7 @@ def simulate_command(
                 session.directory,
                 number,
                 days=days,
+                replicas=replicas,
                 faults=faults or FAULTS,
                 history_seconds=from_history,
                 write=Path(write) if write else None,
@@ -81,18 +92,29 @@ def _print(session: Session, report: Report, seconds: float) -> None:
     rows: tuple[tuple[str, Any], ...] = (
         ("events", f"{report.shown} shown, {report.recorded} recorded"),
         ("runs", f"{report.runs}: {report.done} done, {report.failed} failed"),
-        ("process", f"killed {report.kills} times, restarted {report.restarts} times"),
+        ("faults", ", ".join(f"{name} {count}" for name, count in report.planned.items()) or "none"),
+        _processes(report),
         ("lost", report.lost),
         ("doubled", report.doubled),
     )
     for name, value in rows:
-        say(f"{name:<8}{value}")
+        say(f"{name:<9}{value}")
+    for note in report.notes:
+        say(note)
     for fault in report.faults:
         say(f"  {fault}")
     if report.file:
         say(f"The shortest history that fails has {report.items} items: {report.file}")
         say(f"Play it again: harken test {report.file}")
     say(f"Took {seconds:.1f} s. The same again: {report.command}")
+
+
+def _processes(report: Report) -> tuple[str, str]:
+    """What befell the process, or the replicas."""
+    if report.replicas == 1:
+        return "process", f"killed {report.kills} times, restarted {report.restarts} times"
+    times = {"killed": report.kills, "restarted": report.restarts, "frozen": report.freezes, "cut off": report.cuts}
+    return "replicas", f"{report.replicas}: " + ", ".join(f"{name} {count} times" for name, count in times.items())
 
 
 class _Progress:

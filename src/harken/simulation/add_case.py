@@ -23,7 +23,8 @@ from harken.operate.configuration import load_directory
 from harken.simulation.anonymous import Anonymiser
 from harken.simulation.case_runner import run_cases
 from harken.simulation.cases import FIRST, TESTS, shown_name
-from harken.simulation.engine import Configuration, SharedPlans, Simulation, in_use, without_logs
+from harken.simulation.configuration import Configuration, SharedPlans, in_use
+from harken.simulation.engine import Simulation, without_logs
 from harken.simulation.script import Arrival, Script
 from harken.simulation.write_case import case_of, file_of
 from harken.suggest import suggest_fix

@@ -19,7 +19,8 @@ from harken.feed import INTERNAL
 from harken.http.redact import redact
 from harken.operate.configuration import load_directory
 from harken.simulation.cases import Case, CaseFile, Unfit, compile_case, find_files, read_file, shown_name
-from harken.simulation.engine import SharedPlans, Simulation, in_use, without_logs
+from harken.simulation.configuration import SharedPlans, in_use
+from harken.simulation.engine import Simulation, without_logs
 from harken.simulation.expectations import Outcome, differences
 from harken.simulation.judge import judge
 from harken.testing import VirtualClock, VirtualLoop, run_virtual

@@ -13,6 +13,7 @@ from harken.errors import Misconfigured
 
 __all__ = [
     "FAULTS",
+    "MOST_REPLICAS",
     "AnswerBlock",
     "CaseBlock",
     "CasesFile",
@@ -32,7 +33,8 @@ FAULTS = {
     "unauthorized": "forbidden",
     "garbage": "garbage",
 }
-KINDS = ("event", "fault", "crash", "lock", "restart", "sleep", "clock", "wait")
+KINDS = ("event", "fault", "crash", "lock", "restart", "freeze", "cut", "sleep", "clock", "wait")
+MOST_REPLICAS = 20
 OUTCOMES = Literal["fired", "filtered", "duplicate", "before_start", "gathered", "held", "skipped", "error"]
 
 
@@ -55,13 +57,15 @@ SignedDuration = Annotated[float, BeforeValidator(_signed)]
 
 
 class GivenBlock(Strict):
-    """One thing that happens: exactly one of `event`, `fault`, `crash`, `lock`, `restart`, `sleep`, `clock`, `wait`."""
+    """One thing that happens: exactly one of the KINDS. `replica` says which of several it befalls; the first is 1."""
 
     event: dict[str, Any] | None = None
     fault: FaultName | None = None
     crash: str | bool | None = None
     lock: str | bool | None = None
     restart: Duration | None = None
+    freeze: str | bool | None = None
+    cut: str | bool | None = None
     sleep: Duration | None = None
     clock: SignedDuration | None = None
     wait: Duration | None = None
@@ -82,6 +86,7 @@ class GivenBlock(Strict):
     skip: int = Field(0, ge=0)
     down: Duration = 0.0
     verbs: int = Field(1, ge=1)
+    replica: int = Field(1, ge=1, le=MOST_REPLICAS)
 
     @model_validator(mode="after")
     def _one_kind(self) -> GivenBlock:
@@ -176,12 +181,21 @@ class CaseBlock(Strict):
     start: AwareDatetime | None = None
     seed: int = 0
     first_read: Literal["before", "with"] = "before"
+    replicas: int = Field(1, ge=1, le=MOST_REPLICAS)
     trigger: str = ""
     sources: dict[str, SourceBlock] = Field(default_factory=dict)
     given: list[GivenBlock] = Field(default_factory=list)
     lasts: Duration = Field(0.0, alias="for")
     answers: list[AnswerBlock] = Field(default_factory=list)
     expect: ExpectBlock
+
+    @model_validator(mode="after")
+    def _enough_replicas(self) -> CaseBlock:
+        for given in self.given:
+            if given.replica > self.replicas or (self.replicas == 1 and (given.freeze or given.cut)):
+                needed = max(2, given.replica)
+                raise Invalid(f"something befalls one of {needed} replicas", f"Add replicas: {needed} to the case")
+        return self
 
 
 class CasesFile(Strict):

@@ -24,6 +24,8 @@ from harken.simulation.script import (
     Arrival,
     ClockJump,
     Crash,
+    Cut,
+    Freeze,
     Happening,
     Lock,
     Restart,
@@ -122,6 +124,7 @@ def compile_case(case: Case, loaded: Loaded) -> tuple[Script, list[str], list[An
         stand_ins=stand_ins,
         seed=block.seed,
         baselined=block.first_read == "before",
+        replicas=block.replicas,
     )
     return script, sorted(feeds), [_answer(one) for one in block.answers]
 
@@ -196,11 +199,27 @@ def _items(block: CaseBlock, names: _Names) -> Iterator[Happening]:
 
 def _of_process(given: GivenBlock, now: float) -> Happening:
     if given.crash is not None:
-        return Crash(at=now, verb=_verb(given.crash), skip=given.skip, after=given.after, down=given.down)
+        return Crash(
+            at=now,
+            verb=_verb(given.crash),
+            skip=given.skip,
+            after=given.after,
+            down=given.down,
+            replica=given.replica,
+        )
     if given.lock is not None:
-        return Lock(at=now, verb=_verb(given.lock), verbs=given.verbs, after=given.after)
+        return Lock(at=now, verb=_verb(given.lock), verbs=given.verbs, after=given.after, replica=given.replica)
     if given.restart is not None:
-        return Restart(at=now, down=given.restart)
+        return Restart(at=now, down=given.restart, replica=given.replica)
+    if (said := given.freeze if given.freeze is not None else given.cut) is not None:
+        return (Freeze if given.freeze is not None else Cut)(
+            at=now,
+            seconds=given.lasts,
+            verb=_verb(said),
+            skip=given.skip,
+            after=given.after,
+            replica=given.replica,
+        )
     if given.sleep is not None:
         return Sleep(at=now, seconds=given.sleep)
     assert given.clock is not None

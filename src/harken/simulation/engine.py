@@ -1,115 +1,51 @@
-"""The real engine on virtual time, in one process that can be killed and started again, with stand-ins outside."""
+"""Plays a script on the real engine, on virtual time: one process or several replicas, with stand-ins outside."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import structlog
 
-from harken.app.store import open_in_memory
 from harken.clock import from_unix
-from harken.config.loaded import Loaded
 from harken.config.sources import source_for
-from harken.errors import HarkenError, StoreUnavailable
+from harken.errors import StoreUnavailable
 from harken.event import Event, Recorded
-from harken.feed import INTERNAL, Feed, FeedState, Trigger
-from harken.ingest.commit import RuleCache
+from harken.feed import Feed, FeedState
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import has_listeners, internal_matcher
 from harken.ingest.webhook import PREFIX
 from harken.match import Read
-from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.runs import OPEN, Run
 from harken.schedule import Every
 from harken.services import registry
-from harken.simulation.effects import Answer, Effects, stand_in_kinds
-from harken.simulation.script import Arrival, ClockJump, Crash, Happening, Lock, Restart, Script, Sleep
+from harken.simulation.configuration import ITSELF, Configuration, SharedPlans
+from harken.simulation.effects import Answer, Effects
+from harken.simulation.fleet import Fleet
+from harken.simulation.one_process import REQUEUE_SECONDS, OneProcess
+from harken.simulation.script import Arrival, ClockJump, Happening, OfProcess, Script, Sleep
+from harken.simulation.setting import Setting, StandInSource
 from harken.simulation.sources import RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream, event_of
-from harken.source import Host, Source
-from harken.store import Definitions
+from harken.source import Host
 from harken.testing import VirtualClock, VirtualLoop
 from harken.testing.crashing import Crash as Killed
-from harken.testing.crashing import CrashingStore
-from harken.timings import Timings
 
-__all__ = ["LONG_NAPS", "Configuration", "SharedPlans", "Simulation", "StandInSource", "in_use", "without_logs"]
+__all__ = ["Simulation", "without_logs"]
 
-LONG_NAPS = Timings(
-    lease_seconds=3_600.0,
-    claim_seconds=600.0,
-    idle_flush=60.0,
-    scheduler_nap=60.0,
-    scheduler_dead=600.0,
-    worker_sleep=300.0,
-)
-"""Nobody waits in virtual time, so the engine looks rarely: a day costs milliseconds."""
-
-REQUEUE_SECONDS = 60.0
 SENT_AGAIN = (5.0, 30.0, 120.0, 600.0)
 """The sender of a webhook that was not accepted tries again after so many seconds, then as often as the last says."""
 LAST_LOOKS = 3
 DRAIN_SECONDS = 3 * 86_400.0
 """Work that is not over so long after the last thing happened is not waited for."""
-ITSELF = "cron"
-"""The kind of source that needs nothing outside but the clock: no stand-in is better."""
 PAGE = 500
-
-StandInSource: TypeAlias = ScriptedPoll | ScriptedPush | ScriptedStream | RecordedSource
-
-
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """A loaded configuration, reduced to the feeds and triggers that a case uses, with its workflows compiled."""
-
-    loaded: Loaded
-    feeds: tuple[Feed, ...]
-    triggers: tuple[Trigger, ...]
-
-    def definitions(self, *, starting: bool) -> Definitions:
-        whole = self.loaded.definitions(starting=starting)
-        named = {trigger.name for trigger in self.triggers}
-        pause = {name: reason for name, reason in whole.pause.items() if name in named}
-        return msgspec.structs.replace(whole, feeds=self.feeds, triggers=self.triggers, pause=pause)
-
-    def feed(self, name: str) -> Feed:
-        return next(feed for feed in self.feeds if feed.name == name)
-
-
-def in_use(loaded: Loaded, feeds: Sequence[str] | None = None) -> Configuration:
-    """The configuration with only these feeds and what listens to Harken's own events; with all feeds if None.
-
-    A case is about one shard: what replicas share is not simulated.
-    """
-    wanted = set(feeds or ())
-    for trigger in loaded.triggers:
-        # one that joins events of several feeds needs all of them
-        wanted |= set(trigger.feeds) if wanted & set(trigger.feeds) else set()
-    kept = [feed for feed in loaded.feeds if feeds is None or feed.name in wanted or feed.way == "internal"]
-    names = {feed.name for feed in kept}
-    return Configuration(
-        loaded=loaded,
-        feeds=tuple(feed if not feed.shard else msgspec.structs.replace(feed, shard=0) for feed in kept),
-        triggers=tuple(trigger for trigger in loaded.triggers if trigger.feed in names),
-    )
-
-
-class _NoDefinitions:
-    """All workflows are compiled before the start, so none is looked for in the store."""
-
-    async def get(self, kind: str, name: str) -> None:
-        return None
 
 
 class Simulation:
-    """Plays one script. `clock` is ours, and may be set wrong; `true` is that of the world outside.
+    """Plays one script on its `processes`. `clock` is ours, and may be set wrong; `true` is that of the world outside.
 
     `unread`: feeds that were not read at the end, because a person has to resume their triggers.
     `plans` may be shared by simulations of one configuration, as compiling workflows takes longer than most cases.
@@ -134,17 +70,26 @@ class Simulation:
         self._random = Random(script.seed)
         loaded = configuration.loaded
         self.effects = Effects(self.clock, answers, loaded.secrets)
-        self._plans = plans or SharedPlans(loaded)
         self.sources = {feed.name: source for feed in configuration.feeds if (source := self._source(feed))}
+        setting = Setting(
+            configuration=configuration,
+            clock=self.clock,
+            true=self.true,
+            random=self._random,
+            effects=self.effects,
+            plans=plans or SharedPlans(loaded),
+            sources=self.sources,
+        )
+        self.processes: OneProcess | Fleet = (
+            OneProcess(setting) if script.replicas == 1 else Fleet(setting, script.replicas)
+        )
         self.sent: set[tuple[str, str, str | None]] = set()
         self.unread: frozenset[str] = frozenset()
-        self.kills = 0
-        self.restarts = 0
-        self._image = b""
-        self._down = 0.0
-        self._main: asyncio.Task[Any] | None = None
-        self._tasks: list[asyncio.Task[Any]] = []
         self._waiting: list[tuple[float, int, Arrival]] = []
+
+    @property
+    def store(self) -> Any:
+        return self.processes.store
 
     def _source(self, feed: Feed) -> StandInSource | None:
         if feed.way == "internal":
@@ -164,14 +109,13 @@ class Simulation:
         """Play the whole script, then let everything that is under way come to its end."""
         # tasks that died with their process are found when they are collected, which may be after the end
         asyncio.get_running_loop().set_exception_handler(_ignore_planned)
-        self._main = asyncio.current_task()
-        await self._start()
+        await self.processes.start()
         if self.script.baselined:
-            await self._surviving(self._read_all)
+            await self.processes.surviving(self._read_all)
         for item in sorted(self.script.items, key=lambda one: one.at):
             await self._wait_until(item.at)
             self._on_progress(self.elapsed)
-            await self._surviving(lambda: self._do(item))  # noqa: B023
+            await self.processes.surviving(lambda: self._do(item))  # noqa: B023
         await self._wait_until(self.script.end)
         await self._drain()
 
@@ -179,106 +123,16 @@ class Simulation:
         """The first read of each feed, which finds nothing: whatever the script brings is new."""
         for name, source in self.sources.items():
             if isinstance(source, ScriptedPoll):
-                await self.intake.tick(name)
+                await self.processes.read(name)
 
     async def close(self) -> None:
         """End the engine; what it has stored can be read no more."""
-        await self._stop()
-        self._inner.abandon()
+        await self.processes.close()
 
     @property
     def elapsed(self) -> float:
         """Seconds of the world's time since the start."""
         return self.true.time() - self.script.start.timestamp()
-
-    async def _start(self) -> None:
-        """Start a process on what the last one has left, again and again while it dies in the middle of that."""
-        while True:
-            self._inner = open_in_memory(self.clock, self._image)
-            self.store = CrashingStore(self._inner)
-            self._build()
-            try:
-                await self._insist(lambda: self.intake.start(self.configuration.definitions(starting=True)))
-            except Killed:
-                await self._die()
-                continue
-            self._tasks = [asyncio.create_task(self.worker.run()), asyncio.create_task(self._requeue())]
-            return
-
-    def _build(self) -> None:
-        store: Any = self.store
-        rule_cache = RuleCache(store)
-        loaded = self.configuration.loaded
-        self._plans.effects = self.effects
-        self.worker = Worker(
-            store,
-            self.clock,
-            self._random,
-            workflows=self._plans.cache,
-            environment=self.effects.environment(loaded, registry(), self._random),
-            holder="worker",
-            internal=internal_matcher(rule_cache, self.clock),
-            learn=lambda: rule_cache.learn(INTERNAL),
-            listens=has_listeners(rule_cache),
-            parallel=loaded.settings.agent.queue.max_parallel_jobs,
-            timings=LONG_NAPS,
-        )
-        self.intake = Intake(
-            store,
-            self.clock,
-            self._random,
-            self.worker,
-            self._source_of,
-            holder="intake",
-            rule_cache=rule_cache,
-            timings=LONG_NAPS,
-        )
-
-    def _source_of(self, feed: Feed) -> Source:
-        return self.sources[feed.name]
-
-    async def _requeue(self) -> None:
-        """As housekeeping does: what a process left behind that is gone is claimed again."""
-        while True:
-            await self.clock.sleep(REQUEUE_SECONDS)
-            with suppress(StoreUnavailable):
-                if await self.store.requeue_expired():
-                    self.worker.nudge()
-
-    async def _die(self) -> None:
-        """As kill -9 does: nothing is flushed, nobody is told."""
-        self.kills += 1
-        self.store.crashed.set()
-        self.intake.scheduler.stop()
-        tasks = [task for task in asyncio.all_tasks() if task not in (asyncio.current_task(), self._main)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._image = self._inner.image()
-        self._inner.abandon()
-        down, self._down = self._down, 0.0
-        await self.clock.sleep(down)
-
-    async def _stop(self) -> None:
-        await self.intake.stop()
-        await self.worker.stop(0.0)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _surviving(self, act: Callable[[], Awaitable[object]]) -> None:
-        """Do it; when the process dies meanwhile, start another. What was begun is not done again."""
-        doing = asyncio.ensure_future(act())
-        dying = asyncio.ensure_future(self.store.crashed.wait())
-        await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done() and not self.store.crashed.is_set():
-            dying.cancel()
-            doing.result()
-            return
-        await self._die()
-        if doing.done() and not doing.cancelled() and (error := doing.exception()) and not isinstance(error, Killed):
-            raise error
-        await self._start()
 
     async def _wait_until(self, seconds: float) -> None:
         """Let the world's time pass, and send what senders send again meanwhile."""
@@ -286,37 +140,24 @@ class Simulation:
             due = [one for one in self._waiting if one[0] <= self.elapsed]
             for at, tries, arrival in due:
                 self._waiting.remove((at, tries, arrival))
-                await self._surviving(lambda: self._send(arrival, tries))  # noqa: B023
+                await self.processes.surviving(lambda: self._send(arrival, tries))  # noqa: B023
             following = min([seconds, *(at for at, _, _ in self._waiting)])
             left = following - self.elapsed
             if left > 0:
-                await self._surviving(lambda: asyncio.sleep(left))  # noqa: B023
+                await self.processes.surviving(lambda: asyncio.sleep(left))  # noqa: B023
             elif following == seconds:
                 return
 
     async def _do(self, item: Happening) -> None:
         if isinstance(item, Arrival):
             await self._arrive(item)
-        elif isinstance(item, Crash):
-            self.store.crash(item.skip, after=item.after, only=item.verb)
-            self._down = item.down
-        elif isinstance(item, Lock):
-            self.store.lock(item.verbs, after=item.after, only=item.verb)
-        elif isinstance(item, Restart):
-            await self._restart(item.down)
+        elif isinstance(item, OfProcess):
+            await self.processes.suffer(item)
         elif isinstance(item, Sleep):
             self.clock.sleep_laptop(item.seconds)
             self.true.sleep_laptop(item.seconds)
         elif isinstance(item, ClockJump):
             self.clock.jump(item.seconds)
-
-    async def _restart(self, down: float) -> None:
-        self.restarts += 1
-        await self._stop()
-        self._image = self._inner.image()
-        self._inner.abandon()
-        await self.clock.sleep(down)
-        await self._start()
 
     async def _arrive(self, arrival: Arrival) -> None:
         """Polls and streams find it themselves."""
@@ -333,16 +174,17 @@ class Simulation:
         event = event_of(arrival, self.script.start.timestamp())
         source = self.sources.get(arrival.feed)
         if isinstance(source, ScriptedPush):
-            accepted = await self._post(self.configuration.feed(arrival.feed), event)
+            feed = self.configuration.feed(arrival.feed)
+            accepted = await self.processes.act(lambda intake: self._post(intake, feed, event))
         else:
-            accepted = await self._commit(arrival.feed, event)
+            accepted = await self.processes.act(lambda intake: self._commit(intake, arrival.feed, event))
         if accepted:
             self._waiting.remove(again)
             self.sent.add((arrival.feed, arrival.subject, arrival.state))
             if source is not None:
                 source.served.add([event])
 
-    async def _post(self, feed: Feed, event: Event) -> bool:
+    async def _post(self, intake: Intake, feed: Feed, event: Event) -> bool:
         """Whether the webhook was answered with 2xx."""
         statuses: list[int] = []
         body = msgspec.json.encode(event)
@@ -361,30 +203,19 @@ class Simulation:
             "query_string": b"",
             "client": None,
         }
-        await self.intake.webhooks(scope, receive, send)
+        await intake.webhooks(scope, receive, send)
         return statuses[0] < 300
 
-    async def _commit(self, feed: str, event: Event) -> bool:
+    async def _commit(self, intake: Intake, feed: str, event: Event) -> bool:
         try:
-            await self.intake.committer.push(feed, [event], Read(now=self.clock.now()))
+            await intake.committer.push(feed, [event], Read(now=self.clock.now()))
         except StoreUnavailable:
             return False
         return True
 
-    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
-        """Do it again while the store is locked, as whoever starts a process does."""
-        while True:
-            try:
-                await act()
-            except StoreUnavailable:
-                await self.clock.sleep(5.0)
-            else:
-                return
-
     async def _drain(self) -> None:
         """Let all reads find what is there, and all runs come to their end."""
-        self.store.spare()
-        self._down = 0.0
+        await self.processes.spare()
         while self._waiting:
             await self._wait_until(min(at for at, _, _ in self._waiting) + 0.001)
         await self._resume_stopped()
@@ -408,7 +239,7 @@ class Simulation:
         """Read feeds by hand that are due at certain times only: the next one may be weeks away."""
         for name, source in self.sources.items():
             if isinstance(source, ScriptedPoll) and name not in self.unread and not self._is_regular(name):
-                await self.intake.tick(name)
+                await self.processes.read(name)
 
     def _is_regular(self, feed: str) -> bool:
         found = self.configuration.feed(feed)
@@ -421,7 +252,7 @@ class Simulation:
                 for trigger in self.configuration.triggers:
                     if trigger.feed == feed.name:
                         await self.store.resume(trigger.name)
-                await self.intake.refresh(feed.name)
+                await self.processes.refresh(feed.name)
 
     async def _is_quiet(self, marks: Mapping[str, int]) -> bool:
         for name, source in self.sources.items():
@@ -474,23 +305,6 @@ class Simulation:
         while page := await self.store.events_after(found[-1].id if found else 0, PAGE):
             found += page
         return [_with_names(event, names) for event in found]
-
-
-class SharedPlans:
-    """The compiled workflows of a configuration. Their stand-ins call the `effects` of whoever runs them now."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self.effects: Effects | None = None
-        nothing: Any = _NoDefinitions()
-        self.cache = WorkflowCache(nothing, size=len(loaded.workflows) + 1, kinds=stand_in_kinds(self._current))
-        for workflow in loaded.workflows.values():
-            with suppress(HarkenError):
-                # the run says what is wrong with it
-                self.cache.put(msgspec.structs.replace(workflow, definition=loaded.reveal(workflow.definition)))
-
-    def _current(self) -> Effects:
-        assert self.effects is not None
-        return self.effects
 
 
 @contextmanager

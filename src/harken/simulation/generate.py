@@ -17,15 +17,18 @@ import msgspec
 from harken.event import Recorded
 from harken.feed import Feed
 from harken.schedule import Cron
-from harken.simulation.engine import ITSELF, Configuration
+from harken.simulation.configuration import ITSELF, Configuration
 from harken.simulation.event_shapes import Shape, shape_of
 from harken.simulation.script import (
     START,
     Arrival,
     ClockJump,
     Crash,
+    Cut,
+    Freeze,
     Happening,
     Lock,
+    OfProcess,
     Restart,
     Script,
     Sleep,
@@ -33,10 +36,14 @@ from harken.simulation.script import (
     Trouble,
 )
 
-__all__ = ["ALL_FAULTS", "FaultName", "generate", "read_feeds"]
+__all__ = ["ALL_FAULTS", "OF_REPLICAS", "FaultName", "generate", "read_feeds"]
 
-FaultName = Literal["sleep", "crash", "restart", "lock", "429", "outage", "dst", "late", "duplicate", "clock"]
+FaultName = Literal[
+    "sleep", "crash", "restart", "lock", "429", "outage", "dst", "late", "duplicate", "clock", "freeze", "cut"
+]
 ALL_FAULTS: tuple[FaultName, ...] = get_args(FaultName)
+OF_REPLICAS: tuple[FaultName, ...] = ("freeze", "cut")
+"""Faults that only one of several replicas can have."""
 
 HOUR, DAY = 3_600.0, 86_400.0
 EVENTS_PER_DAY = 10
@@ -44,6 +51,9 @@ STATES = ("open", "acknowledged", "closed")
 SHORT_OF_A_DAY = 20 * HOUR
 """A repeat comes at most so long after the first: what is older may be forgotten."""
 BERLIN = "Europe/Berlin"
+VERBS = ("commit", "commit", "commit", "record_idle", "lease", "settle", "journal", "claim", "open", "")
+FREEZES = (60.0, 700.0, 1_200.0, 3_600.0)
+"""Shorter than the claim of a run, longer than that, longer than a lease, and much longer."""
 
 
 def read_feeds(configuration: Configuration) -> list[Feed]:
@@ -62,6 +72,7 @@ def generate(
     faults: Collection[str] = ALL_FAULTS,
     history: Mapping[str, Sequence[Recorded]] | None = None,
     start: datetime = START,
+    replicas: int = 1,
 ) -> Script:
     """The script of this seed. `history` has recorded events by feed, which are used in place of made-up ones."""
     random = Random(seed)
@@ -85,9 +96,18 @@ def generate(
         if "duplicate" in faults:
             items += _repeats(feed, arrivals, stand_in, random)
         items += _troubles(feed, faults, random, seconds)
-    items += _of_process(faults, random, seconds)
+    items += _of_process(faults, random, seconds) if replicas == 1 else _of_fleet(faults, random, seconds, replicas)
+    items += _of_machine(faults, random, seconds)
     items.sort(key=lambda item: item.at)
-    return Script(items=tuple(items), start=start, seconds=seconds, stand_ins=stand_ins, seed=seed, baselined=False)
+    return Script(
+        items=tuple(items),
+        start=start,
+        seconds=seconds,
+        stand_ins=stand_ins,
+        seed=seed,
+        baselined=False,
+        replicas=replicas,
+    )
 
 
 def _stand_in(feed: Feed, random: Random) -> StandIn:
@@ -227,6 +247,43 @@ def _of_process(faults: Collection[str], random: Random, seconds: float) -> Iter
     if "restart" in faults:
         for _ in range(random.randint(0, days)):
             yield Restart(at=at(), down=random.choice((0.0, 300.0, 2 * HOUR)))
+
+
+def _of_fleet(faults: Collection[str], random: Random, seconds: float, replicas: int) -> Iterator[OfProcess]:
+    """What befalls replicas: any of them, mostly at what a reader or a worker does with its lease."""
+    days = max(1, round(seconds / DAY))
+
+    def one() -> dict[str, Any]:
+        verb = random.choice(VERBS)
+        return {
+            "at": _whole(random.uniform(0.0, seconds)),
+            "replica": random.randint(1, replicas),
+            "verb": verb,
+            "skip": random.choice((0, 0, 1, 3)) if verb else random.randint(0, 12),
+            "after": random.random() < 0.5,
+        }
+
+    if "crash" in faults:
+        for _ in range(random.randint(2, 5 * days)):
+            yield Crash(**one(), down=random.choice((0.0, 40.0, HOUR)))
+    if "freeze" in faults:
+        for _ in range(random.randint(2, 6 * days)):
+            yield Freeze(**one(), seconds=random.choice(FREEZES))
+    if "cut" in faults:
+        for _ in range(random.randint(1, 4 * days)):
+            yield Cut(**one(), seconds=random.choice((60.0, 1_200.0, HOUR)))
+    if "lock" in faults:
+        for _ in range(random.randint(0, 2 * days)):
+            where = one()
+            yield Lock(at=where["at"], replica=where["replica"], verb=where["verb"], after=where["after"])
+    if "restart" in faults:
+        for _ in range(random.randint(0, 2 * days)):
+            at, replica = _whole(random.uniform(0.0, seconds)), random.randint(1, replicas)
+            yield Restart(at=at, replica=replica, down=random.choice((0.0, 300.0, 2 * HOUR)))
+
+
+def _of_machine(faults: Collection[str], random: Random, seconds: float) -> Iterator[Happening]:
+    days = max(1, round(seconds / DAY))
     if "sleep" in faults:
         for day in range(days):
             if random.random() < 0.7:
@@ -235,7 +292,8 @@ def _of_process(faults: Collection[str], random: Random, seconds: float) -> Iter
                 )
     if "clock" in faults:
         for _ in range(random.randint(0, 2)):
-            yield ClockJump(at=at(), seconds=random.choice((-1_800.0, -30.0, 30.0, 1_800.0)))
+            at = _whole(random.uniform(0.0, seconds))
+            yield ClockJump(at=at, seconds=random.choice((-1_800.0, -30.0, 30.0, 1_800.0)))
 
 
 def _before_change(configuration: Configuration, random: Random) -> datetime:

@@ -19,6 +19,7 @@ from harken.language.cel import bind, compile_condition, needs_of
 from harken.runs import OPEN, Run
 from harken.schedule import activations
 from harken.simulation.engine import Simulation
+from harken.simulation.fleet import Fleet
 from harken.simulation.script import Arrival
 from harken.simulation.sources import Occurrence, RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream
 
@@ -77,6 +78,7 @@ async def judge(simulation: Simulation) -> Judgement:
     faults += _verdicts(simulation, events, {run.id: run for run in runs}, lines)
     faults += _memberships(simulation, events, runs)
     faults += await _journals(simulation, runs)
+    faults += _writers(simulation)
     outside = [event for event in events if event.feed != INTERNAL]
     return Judgement(
         shown=shown,
@@ -241,9 +243,21 @@ def _memberships(simulation: Simulation, events: Sequence[Recorded], runs: Seque
             yield Fault(kind="doubled", feed=feed, trigger=name, subject=event.subject, reason=reason)
 
 
+def _writers(simulation: Simulation) -> Iterator[Fault]:
+    """Of several replicas, one at a time writes what a lease or a claim is about."""
+    if isinstance(simulation.processes, Fleet):
+        try:
+            simulation.processes.history.check()
+        except AssertionError as error:
+            reason, _, story = str(error).partition("\n")
+            last = " ".join(story.rpartition("\n")[2].split())
+            yield Fault(kind="doubled", feed="", subject="a write without its lease", reason=f"{reason}: {last}")
+
+
 async def _journals(simulation: Simulation, runs: Sequence[Run]) -> list[Fault]:
     """No step is recorded twice as done. Only runs that may have been interrupted can have that."""
-    if not (simulation.kills or simulation.restarts):
+    processes = simulation.processes
+    if not (processes.kills or processes.restarts or processes.freezes or processes.cuts):
         return []
     faults: list[Fault] = []
     for run in runs:

@@ -20,9 +20,12 @@ __all__ = [
     "Arrival",
     "ClockJump",
     "Crash",
+    "Cut",
     "FaultKind",
+    "Freeze",
     "Happening",
     "Lock",
+    "OfProcess",
     "Restart",
     "Script",
     "Sleep",
@@ -66,6 +69,7 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     """The process is killed at a store verb to come, and is away for `down` seconds.
 
     `verb`: at one of this name; `skip`: so many pass before. `after`: it has taken effect, and nobody was told.
+    `replica` is the number of the one that it befalls, where there are several; the first is 1.
     """
 
     at: float
@@ -73,6 +77,7 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
     skip: int = 0
     after: bool = False
     down: float = 0.0
+    replica: int = 1
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +87,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     verbs: int = 1
     verb: str = ""
     after: bool = False
+    replica: int = 1
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +95,29 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     down: float = 0.0
+    replica: int = 1
+
+
+class Freeze(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several replicas stands still at a store verb to come, as SIGSTOP does, and then goes on."""
+
+    at: float
+    seconds: float
+    verb: str = ""
+    skip: int = 0
+    after: bool = False
+    replica: int = 1
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """From a store verb to come, one of several replicas does not reach the store. `after`: this verb took effect."""
+
+    at: float
+    seconds: float
+    verb: str = ""
+    skip: int = 0
+    after: bool = False
+    replica: int = 1
 
 
 class Sleep(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +134,9 @@ class ClockJump(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-Happening: TypeAlias = Arrival | Trouble | Crash | Lock | Restart | Sleep | ClockJump
+Happening: TypeAlias = Arrival | Trouble | Crash | Lock | Restart | Freeze | Cut | Sleep | ClockJump
+OfProcess: TypeAlias = Crash | Lock | Restart | Freeze | Cut
+"""What befalls a process, or one of several replicas."""
 
 
 class StandIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +152,8 @@ ALIKE = StandIn()
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides how a case goes. `seconds`: how long it lasts at least; then all work is finished.
 
-    `baselined`: each feed is read once before anything happens, so that whatever comes is new.
+    `baselined`: each feed is read once before anything happens, so that whatever comes is new. `replicas` share one
+    store; with one, the store is its own.
     """
 
     items: tuple[Happening, ...] = ()
@@ -130,6 +162,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     stand_ins: Mapping[str, StandIn] = {}
     seed: int = 0
     baselined: bool = True
+    replicas: int = 1
 
     @property
     def end(self) -> float:

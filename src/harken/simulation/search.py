@@ -8,9 +8,20 @@ from typing import Any
 
 import msgspec
 
-from harken.simulation.engine import Configuration, SharedPlans, Simulation, in_use, without_logs
+from harken.simulation.configuration import Configuration, SharedPlans, in_use
+from harken.simulation.engine import Simulation, without_logs
 from harken.simulation.judge import Judgement, judge
-from harken.simulation.script import START, Arrival, Happening, Script, StandIn, Trouble
+from harken.simulation.script import (
+    START,
+    Arrival,
+    Cut,
+    Freeze,
+    Happening,
+    OfProcess,
+    Script,
+    StandIn,
+    Trouble,
+)
 from harken.testing import VirtualClock, VirtualLoop, run_virtual
 
 __all__ = ["Played", "play", "shrink"]
@@ -22,11 +33,16 @@ GAPS = (1.0, 60.0, 600.0, 3_600.0, 4 * 3_600.0)
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a script. `kills` and `restarts` of the process, `seconds` of virtual time."""
+    """What came of a script: `kills` and `restarts` of the process, `freezes` and `cuts` of one of several replicas.
+
+    `seconds` of virtual time.
+    """
 
     judgement: Judgement
     kills: int
     restarts: int
+    freezes: int
+    cuts: int
     seconds: float
 
 
@@ -43,9 +59,14 @@ def play(
         assert isinstance(loop, VirtualLoop)
         simulation = Simulation(configuration, script, loop, plans=plans, on_progress=on_progress)
         await simulation.play()
-        judgement = await judge(simulation)
+        judgement, processes = await judge(simulation), simulation.processes
         played = Played(
-            judgement=judgement, kills=simulation.kills, restarts=simulation.restarts, seconds=simulation.elapsed
+            judgement=judgement,
+            kills=processes.kills,
+            restarts=processes.restarts,
+            freezes=processes.freezes,
+            cuts=processes.cuts,
+            seconds=simulation.elapsed,
         )
         await simulation.close()
         return played
@@ -89,6 +110,7 @@ class _Shrinking:
         self._keep_short_pauses()
         # what was needed to come through a long pause may not be needed now
         self._keep_few_items()
+        self._keep_few_replicas()
         self._simplify()
         return self._configuration, self._script
 
@@ -129,6 +151,14 @@ class _Shrinking:
                 if gap < pause and self._keep(_moved(self._script, number, gap - pause)):
                     break
 
+    def _keep_few_replicas(self) -> None:
+        """Play it with fewer: alone, if nothing in it needs others."""
+        needed = 2 if any(isinstance(item, Freeze | Cut) for item in self._script.items) else 1
+        for count in range(needed, self._script.replicas):
+            items = tuple(_seated(item, count) for item in self._script.items)
+            if self._keep(msgspec.structs.replace(self._script, items=items, replicas=count)):
+                return
+
     def _simplify(self) -> None:
         self._keep(msgspec.structs.replace(self._script, start=START))
         self._keep(msgspec.structs.replace(self._script, baselined=True))
@@ -156,6 +186,13 @@ class _Shrinking:
 
 def _is_about(item: Happening, feeds: Sequence[str]) -> bool:
     return not isinstance(item, Arrival | Trouble) or item.feed in feeds
+
+
+def _seated(item: Happening, replicas: int) -> Happening:
+    """The item, befalling one of so many replicas."""
+    if not isinstance(item, OfProcess):
+        return item
+    return msgspec.structs.replace(item, replica=(item.replica - 1) % replicas + 1)
 
 
 def _moved(script: Script, number: int, seconds: float) -> Script:

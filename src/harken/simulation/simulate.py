@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from harken.config.loaded import Loaded
+from harken.config.settings import is_url
 from harken.durations import format_duration
 from harken.errors import Misconfigured
 from harken.operate.configuration import load_directory
 from harken.simulation.anonymous import Anonymiser
 from harken.simulation.cases import TESTS, shown_name
-from harken.simulation.engine import Configuration, SharedPlans, in_use
-from harken.simulation.generate import ALL_FAULTS, generate
+from harken.simulation.configuration import Configuration, SharedPlans, in_use
+from harken.simulation.fault_counts import count_faults
+from harken.simulation.generate import ALL_FAULTS, OF_REPLICAS, generate
 from harken.simulation.history import read_history
 from harken.simulation.judge import Judgement
 from harken.simulation.script import START, Arrival, Script
@@ -31,7 +33,11 @@ MOST_SHOWN = 10
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. `file` has the shortest history that fails, of `items` things that happen."""
+    """What came of it. `file` has the shortest history that fails, of `items` things that happen.
+
+    `planned` is how often each kind of fault was in the history; `kills`, `restarts`, `freezes` and `cuts` are those
+    that met a process. `notes` say in words what the configuration has not.
+    """
 
     seed: int
     days: float
@@ -43,12 +49,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     done: int
     failed: int
+    replicas: int
+    planned: Mapping[str, int]
     kills: int
     restarts: int
+    freezes: int
+    cuts: int
     lost: int
     doubled: int
     command: str
     faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     file: str = ""
     items: int = 0
 
@@ -66,6 +77,7 @@ def simulate(
     seed: int,
     *,
     days: float = 3.0,
+    replicas: int = 1,
     faults: Collection[str] = ALL_FAULTS,
     history_seconds: float | None = None,
     write: Path | None = None,
@@ -77,11 +89,14 @@ def simulate(
     configuration = in_use(loaded)
     if not configuration.triggers:
         raise Misconfigured("no trigger is configured", fix="See: harken config check")
+    if replicas == 1 and set(faults) <= set(OF_REPLICAS):
+        message = f"the fault {' or '.join(faults)} befalls one of several replicas"
+        raise Misconfigured(message, fix="Add --replicas 3")
     start, history = START, None
     if history_seconds is not None:
         start, history = asyncio.run(read_history(loaded, history_seconds))
         days = history_seconds / DAY
-    script = generate(configuration, seed, days=days, faults=faults, history=history, start=start)
+    script = generate(configuration, seed, days=days, faults=faults, history=history, start=start, replicas=replicas)
     plans = SharedPlans(loaded)
     played = play(configuration, script, plans, on_progress)
     judgement = played.judgement
@@ -103,23 +118,36 @@ def simulate(
         runs=judgement.runs,
         done=judgement.done,
         failed=judgement.failed,
+        replicas=replicas,
+        planned=count_faults(script, dst="dst" in faults and history is None),
         kills=played.kills,
         restarts=played.restarts,
+        freezes=played.freezes,
+        cuts=played.cuts,
         lost=judgement.lost,
         doubled=judgement.doubled,
-        command=_command(seed, days, faults, history_seconds),
+        command=_command(seed, days, replicas, faults, history_seconds),
+        notes=tuple(_notes(loaded, replicas)),
         faults=tuple(str(fault) for fault in judgement.faults[:MOST_SHOWN]),
         file=file,
         items=items,
     )
 
 
-def _command(seed: int, days: float, faults: Collection[str], history_seconds: float | None) -> str:
+def _notes(loaded: Loaded, replicas: int) -> Iterator[str]:
+    """What a reader may expect to have been simulated, and was not, because the configuration has none of it."""
+    if replicas > 1 and not is_url(loaded.store):
+        yield f"The store of this configuration is a file: {replicas} replicas need PostgreSQL or Redis."
+
+
+def _command(seed: int, days: float, replicas: int, faults: Collection[str], history_seconds: float | None) -> str:
     words = ["harken", "simulate", "--seed", str(seed)]
     if history_seconds is not None:
         words += ["--from-history", format_duration(history_seconds)]
     elif days != 3.0:
         words += ["--days", f"{days:g}"]
+    if replicas != 1:
+        words += ["--replicas", str(replicas)]
     if set(faults) != set(ALL_FAULTS):
         words += [word for fault in faults for word in ("--fault", fault)]
     return shlex.join(words)

@@ -8,14 +8,16 @@ from typing import Any
 from harken.config.yaml.writer import to_yaml
 from harken.durations import format_duration
 from harken.simulation.case_schema import FAULTS
-from harken.simulation.engine import Configuration
+from harken.simulation.configuration import Configuration
 from harken.simulation.script import (
     START,
     Arrival,
     ClockJump,
     Crash,
+    Freeze,
     Happening,
     Lock,
+    OfProcess,
     Restart,
     Script,
     Sleep,
@@ -43,6 +45,8 @@ def case_of(name: str, script: Script, configuration: Configuration, expect: Map
         case["start"] = script.start.isoformat()
     if script.seed:
         case["seed"] = script.seed
+    if script.replicas != 1:
+        case["replicas"] = script.replicas
     if not script.baselined:
         case["first_read"] = "with"
     sources = {labels[feed]: _source(one) for feed, one in script.stand_ins.items() if one != StandIn()}
@@ -73,17 +77,25 @@ def _given(item: Happening, labels: Mapping[str, str]) -> dict[str, Any]:
         given: dict[str, Any] = {"fault": _FAULT_NAMES[item.kind], "feed": labels[item.feed]}
         given["for"] = format_duration(item.seconds)
         return at | given | _known(retry_after=item.retry_after)
-    if isinstance(item, Crash):
-        extra = {"skip": item.skip} if item.skip else {}
-        return at | {"crash": item.verb or True} | extra | _after(item.after) | _known(down=item.down or None)
-    if isinstance(item, Lock):
-        return at | {"lock": item.verb or True, "verbs": item.verbs} | _after(item.after)
-    if isinstance(item, Restart):
-        return at | {"restart": format_duration(item.down)}
+    if isinstance(item, OfProcess):
+        return at | _of_process(item) | ({"replica": item.replica} if item.replica != 1 else {})
     if isinstance(item, Sleep):
         return at | {"sleep": format_duration(item.seconds)}
     assert isinstance(item, ClockJump)
     return at | {"clock": _signed(item.seconds)}
+
+
+def _of_process(item: OfProcess) -> dict[str, Any]:
+    if isinstance(item, Restart):
+        return {"restart": format_duration(item.down)}
+    verb, after = item.verb or True, {"after": True} if item.after else {}
+    if isinstance(item, Lock):
+        return {"lock": verb, "verbs": item.verbs} | after
+    skip = {"skip": item.skip} if item.skip else {}
+    if isinstance(item, Crash):
+        return {"crash": verb} | skip | after | _known(down=item.down or None)
+    name = "freeze" if isinstance(item, Freeze) else "cut"
+    return {name: verb} | skip | after | {"for": format_duration(item.seconds)}
 
 
 def _event(item: Arrival, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -100,10 +112,6 @@ def _event(item: Arrival, labels: Mapping[str, str]) -> dict[str, Any]:
 
 def _signed(seconds: float) -> str:
     return f"-{format_duration(-seconds)}" if seconds < 0 else format_duration(seconds)
-
-
-def _after(after: bool) -> dict[str, Any]:
-    return {"after": True} if after else {}
 
 
 def _known(**seconds: float | None) -> dict[str, str]:

@@ -12,23 +12,31 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
-from harken.feed import Feed
+from harken.feed import INTERNAL, Feed
+from harken.ingest.commit import RuleCache
+from harken.ingest.intake import Intake
+from harken.ingest.internal_events import internal_matcher
 from harken.match import Read
-from harken.run.environment import Environment
+from harken.run.worker import Worker
+from harken.run.workflows import WorkflowCache
+from harken.simulation.replica import Replica, ThawedSource
 from harken.store import HOUSEKEEPING, Definitions
 from harken.testing import START, VirtualClock
+from harken.testing.owners import note_owners
 from harken.testing.waiting_clock import WaitingLoop, run_waiting
 from tests.system.property import scenarios
 from tests.system.property.comparison import judge
 from tests.system.property.engine import Stage, _unless_planned
 from tests.system.property.fleet_connection import DESK, Exchange, Line
-from tests.system.property.fleet_replica import Life, note_owners
+from tests.system.property.fleet_replica import Life
 from tests.system.property.fleet_scenario import (
     ALIVE_SECONDS,
     BEAT_SECONDS,
+    HOUSE_SECONDS,
     LEASE,
     REPLICAS,
     SHARDS,
+    TIMINGS,
     Hazard,
     Leave,
     Outage,
@@ -61,6 +69,9 @@ class Seat:
 
 
 class Fleet(Stage):
+    timings = TIMINGS
+    house_seconds = HOUSE_SECONDS
+
     def __init__(
         self,
         clock: VirtualClock,
@@ -95,8 +106,28 @@ class Fleet(Stage):
         shard = (polled.index(feed.name) + moved) % SHARDS if feed.name in polled else 0
         return msgspec.structs.replace(feed, shard=shard)
 
-    def environment(self) -> Environment:
-        return self._environment()
+    def build(self, replica: Replica) -> tuple[Worker, Intake]:
+        """The engine of a replica."""
+        store: Any = replica.connection
+        rule_cache = RuleCache(store)
+        worker = Worker(
+            store,
+            replica.clock,
+            self._random,
+            workflows=WorkflowCache(store),
+            environment=self._environment(),
+            holder=replica.name,
+            internal=internal_matcher(rule_cache, replica.clock),
+            learn=lambda: rule_cache.learn(INTERNAL),
+            timings=TIMINGS,
+        )
+
+        def source(feed: Feed) -> ThawedSource | None:
+            found = self.sources.get(feed.name)
+            return ThawedSource(found, replica.connection) if found else None
+
+        engine: Any = (store, replica.clock, self._random, worker, source)
+        return worker, Intake(*engine, holder=replica.name, rule_cache=rule_cache, shards=SHARDS, timings=TIMINGS)
 
     async def _act(self, call: Any) -> Any:
         """A step of a workflow: some take nearly as long as they may."""
@@ -135,7 +166,7 @@ class Fleet(Stage):
         seat.lives += 1
         line = self._line(f"r{seat.number}.{seat.lives}")
         line.cut(self._lost_until - self.clock.monotonic())
-        return Life(self, line, self._random)
+        return Life(self, line, self.clock)
 
     async def _keep(self, seat: Seat) -> None:
         """Start the replica again whenever it is gone."""
@@ -143,7 +174,7 @@ class Fleet(Stage):
             life = seat.life = self._born(seat)
             await life.begin()
             await self._over(seat, life)
-            if not life.line.dead.is_set():
+            if not life.connection.dead.is_set():
                 await life.stop()
             await self._bury(life)
             away, seat.away = seat.away or PAUSE, 0.0
@@ -151,7 +182,7 @@ class Fleet(Stage):
             await self.clock.sleep(away)
 
     async def _over(self, seat: Seat, life: Life) -> None:
-        ends = [asyncio.create_task(one.wait()) for one in (life.line.dead, seat.leaving)]
+        ends = [asyncio.create_task(one.wait()) for one in (life.connection.dead, seat.leaving)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
@@ -159,7 +190,7 @@ class Fleet(Stage):
     async def _bury(self, life: Life) -> None:
         await life.end()
         # what it has sent may still be on its way
-        await self.exchange.alone(lambda: self.home.let_go(life.line.store))
+        await self.exchange.alone(lambda: self.home.let_go(life.connection.store))
 
     async def _script_to_its_end(self) -> None:
         for happening in self.scenario.script:
@@ -192,20 +223,20 @@ class Fleet(Stage):
 
     async def _tidy(self) -> None:
         life = await self._some()
-        await life.act(lambda: life.line.prune(**KEEP))
+        await life.act(lambda: life.connection.prune(**KEEP))
 
     def _expect(self, hazard: Hazard) -> None:
         seat = self.seats[hazard.replica % len(self.seats)]
         if seat.life is not None:
-            seat.life.line.expect(hazard)
+            seat.life.connection.expect(hazard.strike())
             if hazard.what == "crash":
                 seat.away = hazard.seconds
 
     def _lives(self) -> list[Life]:
-        return [seat.life for seat in self.seats if seat.life is not None and not seat.life.line.dead.is_set()]
+        return [seat.life for seat in self.seats if seat.life is not None and not seat.life.connection.dead.is_set()]
 
     def _lines(self) -> list[Line]:
-        return [life.line for life in self._lives()]
+        return [life.connection for life in self._lives()]
 
     async def _some(self) -> Life:
         """A replica that is up, by chance: a person or a webhook reaches any of them."""
@@ -221,7 +252,7 @@ class Fleet(Stage):
         lives = self._lives()
         self._dice.shuffle(lives)
         for number, life in enumerate(lives):
-            life.spawn(life.catch_up(self._dice.choice(NEWS) if number else 0.0))
+            life.owner.spawn(life.catch_up(self._dice.choice(NEWS) if number else 0.0))
 
     async def _operate(self, what: str, name: str, feed: str) -> None:
         """Once: whoever was asked may die before, after, or in the middle of it."""
@@ -275,7 +306,7 @@ class Fleet(Stage):
         """All replicas that are there are up and reach the store, there is one, and the world stands still."""
         lives, now = self._lives(), self.true.time()
         at_rest = all(change.at <= now for world in self.worlds for change in world._changes)
-        return at_rest and bool(lives) and all(life.up and life.line.well for life in lives)
+        return at_rest and bool(lives) and all(life.up and life.connection.well for life in lives)
 
     async def _until(self, true: Callable[[], bool]) -> None:
         for _ in range(1_000):

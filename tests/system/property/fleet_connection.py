@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 from harken.clock import Clock
-from harken.errors import HarkenError, StoreUnavailable
-from harken.testing.crashing import Crash, Heard
+from harken.errors import HarkenError
+from harken.testing.connection import Connection
+from harken.testing.crashing import Heard
+from harken.testing.lease_history import History
 from harken.testing.waiting_clock import WaitingLoop
-from tests.system.property.fleet_history import History
-from tests.system.property.fleet_scenario import Hazard
 
 __all__ = ["DESK", "Exchange", "Line"]
 
@@ -111,13 +111,13 @@ class Exchange:
     def go_on(self) -> None:
         self._open.set()
 
-    async def send(self, line: Line, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def send(self, line: Connection, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have it done. What was sent takes effect, also when its sender dies before the answer."""
         sent = self._loop.create_task(self._pass(line, verb, args, kwargs), context=self.nowhere.copy())
         sent.add_done_callback(_nobody_listens)
         return await asyncio.shield(sent)
 
-    async def _pass(self, line: Line, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _pass(self, line: Connection, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._loop.waiting():
             if line.name != DESK:
                 await self._open.wait()
@@ -129,7 +129,7 @@ class Exchange:
             sent.add_done_callback(self._sent.discard)
             return await sent
 
-    async def _take(self, line: Line, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _take(self, line: Connection, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         line.must_live()
         began = self.history.position
         try:
@@ -142,61 +142,13 @@ class Exchange:
         return answer
 
 
-class Line:
-    """`store` as one replica sees it. Each hazard strikes at the verb that comes after so many others.
-
-    `meanwhile` holds things that happen while a verb is on its way.
-    """
+class Line(Connection):
+    """`store` as one replica sees it. `meanwhile` holds things that happen while a verb is on its way."""
 
     def __init__(self, name: str, store: Any, exchange: Exchange, clock: Clock) -> None:
-        self.name = name
-        self.store = store
-        self.dead = asyncio.Event()
-        self.hazards: list[list[Any]] = []
+        super().__init__(name, store, exchange.send, clock, before=self._happens)
         self.meanwhile: dict[str, list[Callable[[], Awaitable[object]]]] = {}
         self._exchange = exchange
-        self._clock = clock
-        self._frozen = self._cut = 0.0
-
-    def expect(self, hazard: Hazard) -> None:
-        self.hazards.append([hazard.verbs, hazard])
-
-    def cut(self, seconds: float) -> None:
-        self._cut = self._clock.monotonic() + seconds
-
-    @property
-    def well(self) -> bool:
-        """Neither frozen nor cut off."""
-        return max(self._frozen, self._cut) <= self._clock.monotonic()
-
-    async def thawed(self) -> None:
-        """Return when this replica is not frozen."""
-        while self._frozen > self._clock.monotonic():
-            await self._clock.sleep(self._frozen - self._clock.monotonic())
-
-    def must_live(self) -> None:
-        if self.dead.is_set():
-            raise Crash
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.store, name)
-        if not asyncio.iscoroutinefunction(found):
-            return found
-
-        async def verb(*args: Any, **kwargs: Any) -> Any:
-            await self._happens(name)
-            due = self._due(name)
-            self._strike([hazard for hazard in due if not hazard.after])
-            await self.thawed()
-            self._must_reach()
-            try:
-                return await self._exchange.send(self, name, args, kwargs)
-            finally:
-                self._strike([hazard for hazard in due if hazard.after])
-                await self.thawed()
-                self._must_reach()
-
-        return verb
 
     async def _happens(self, verb: str) -> None:
         for happening in self.meanwhile.pop(verb, []):
@@ -204,31 +156,6 @@ class Line:
             with suppress(TimeoutError):
                 async with asyncio.timeout(MEANWHILE):
                     await asyncio.shield(loop.create_task(_of(happening), context=self._exchange.nowhere.copy()))
-
-    def _due(self, verb: str) -> list[Hazard]:
-        due = []
-        for expected in list(self.hazards):
-            left, hazard = expected
-            if hazard.only in ("", verb):
-                expected[0] -= 1
-                if left <= 0:
-                    self.hazards.remove(expected)
-                    due.append(hazard)
-        return due
-
-    def _strike(self, hazards: list[Hazard]) -> None:
-        for hazard in hazards:
-            if hazard.what == "crash":
-                self.dead.set()
-            elif hazard.what == "freeze":
-                self._frozen = self._clock.monotonic() + hazard.seconds
-            else:
-                self.cut(hazard.seconds)
-
-    def _must_reach(self) -> None:
-        self.must_live()
-        if self._cut > self._clock.monotonic():
-            raise StoreUnavailable("the network is cut", after=5.0)
 
 
 async def _of(happening: Callable[[], Awaitable[object]]) -> None:

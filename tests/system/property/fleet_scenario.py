@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from hypothesis import strategies as st
 
+from harken.testing import connection
 from tests.system.property import scenarios
 
 __all__ = [
@@ -48,11 +49,17 @@ class Hazard:
     """
 
     replica: int
-    what: str
+    what: Literal["crash", "freeze", "cut"]
     verbs: int
     after: bool
     seconds: float
     only: str = ""
+
+    def strike(self) -> connection.Hazard:
+        """What the replica's connection to the store is told."""
+        return connection.Hazard(
+            what=self.what, verbs=self.verbs, after=self.after, seconds=self.seconds, only=self.only
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def troubles() -> st.SearchStrategy[Any]:
     return st.one_of(hazards(), hazards(), hazards(), leave, outage)
 
 
-def everybody(what: str, after: bool, seconds: float, only: str) -> tuple[Any, ...]:
+def everybody(what: Literal["crash", "freeze", "cut"], after: bool, seconds: float, only: str) -> tuple[Any, ...]:
     """It befalls whoever is the reader: the others never come to such a verb."""
     return tuple(Hazard(replica, what, 0, after, seconds, only) for replica in range(REPLICAS))
 

@@ -8,12 +8,10 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar, copy_context
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from harken.app import App
 from harken.app.store import OpenedStore
@@ -22,6 +20,7 @@ from harken.runs import FINAL, Run
 from harken.testing import VirtualClock
 from harken.testing.crashing import Crash, CrashingStore
 from harken.testing.fakes.github import Issue
+from harken.testing.owners import TaskOwner, note_owners
 from harken.timings import Timings
 from tests.services.whole import write
 from tests.system.property.fleet_stores import SqliteHome
@@ -55,17 +54,14 @@ steps:
   - {id: work, action: transform, set: {said: "{{.trigger.event.ref}}"}}
 """
 
-_owner: ContextVar[object] = ContextVar("owner", default=None)
-_owned: WeakKeyDictionary[asyncio.Task[Any], object] = WeakKeyDictionary()
-
 
 class Replica:
     """One life of an application. `store.crash` lets it die at a verb, `kill` now."""
 
-    def __init__(self, app: App, store: CrashingStore, context: Any) -> None:
+    def __init__(self, app: App, store: CrashingStore, owner: TaskOwner) -> None:
         self.app = app
         self.store = store
-        self.context = context
+        self.owner = owner
 
     @property
     def lives(self) -> bool:
@@ -73,7 +69,7 @@ class Replica:
 
     async def do(self, work: Any) -> Any:
         """Do it as this replica: it ends with it."""
-        task = asyncio.get_running_loop().create_task(work, context=self.context.run(copy_context))
+        task = self.owner.spawn(work)
         await asyncio.wait({task})
         return task
 
@@ -82,10 +78,7 @@ class Replica:
         self.store.crashed.set()
         self.app.intake.scheduler.stop()
         self.app.intake._stopping = True
-        mine = [task for task in asyncio.all_tasks() if _owned.get(task) is self.context]
-        for task in mine:
-            task.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
+        await self.owner.end()
         await self.app.factory.close()
 
 
@@ -121,11 +114,10 @@ class Replicas:
             self._on_released[store] = on_released
 
         store: Any = CrashingStore(self._stores.store(), note)
-        context = copy_context()
-        context.run(_owner.set, context)
+        owner = TaskOwner()
         opened = OpenedStore(store=store, shared=True, connect=store.connect, listen=listen)
-        app = context.run(App, loaded, opened, self.clock, timings=self._timings)
-        replica = Replica(app, store, context)
+        app = owner.context.run(App, loaded, opened, self.clock, timings=self._timings)
+        replica = Replica(app, store, owner)
         (await replica.do(_begin(app))).result()
         self.living.append(replica)
         return replica
@@ -244,17 +236,6 @@ async def _request(app: App, body: bytes, delivery: int, sent: list[Any]) -> Non
     await app.intake.webhooks(scope, receive, send)
 
 
-def _note_owners() -> None:
-    """From now on each task belongs to the replica in whose context it was made."""
-
-    def made(loop: asyncio.AbstractEventLoop, work: Any, context: Any = None) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
-        _owned[task] = _owner.get() if context is None else context.get(_owner)
-        return task
-
-    asyncio.get_running_loop().set_task_factory(made)
-
-
 @asynccontextmanager
 async def replicas(
     clock: VirtualClock,
@@ -269,7 +250,7 @@ async def replicas(
     timings: Timings = Timings(),
 ) -> AsyncIterator[Replicas]:
     """So many replicas that are up, and a GitHub. Without `stores` they share a file of SQLite."""
-    _note_owners()
+    note_owners(asyncio.get_running_loop())
     random = Random(seed)
     hub = LaggingGitHub(clock, random, lags)
     async with hub.serve():

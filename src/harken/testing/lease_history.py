@@ -1,4 +1,4 @@
-"""What the store was asked, in its own order, and whether every shard and every run had at most one writer."""
+"""What a store was asked, in its own order, and whether every shard and every run had at most one writer."""
 
 from __future__ import annotations
 
