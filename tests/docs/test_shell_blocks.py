@@ -27,7 +27,7 @@ from tests.docs.forked_terminal import ForkedTerminal, Typed, forked_programs
 from tests.docs.page_worlds import ELSEWHERE, NOT_RUN, NOT_TYPED, WORLDS, World
 from tests.docs.walk import Said, transcript
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("shell-blocks"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.worker_group("shell-blocks"), pytest.mark.timeout(300)]
 
 PATIENCE_SECONDS = 30
 SHELLS = ("sh", "bash", "console")
