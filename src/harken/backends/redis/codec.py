@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Literal
 
@@ -255,7 +256,11 @@ def hash_fields(reply: Mapping[bytes, bytes]) -> Row:
 def fields_of_reply(flat: Sequence[bytes]) -> Row:
     """A hash as Lua returns it: fields and values in turn."""
     pairs = iter(flat)
-    return {field.decode(): value for field, value in zip(pairs, pairs, strict=True)}
+    return {_field_name(field): value for field, value in zip(pairs, pairs, strict=True)}
+
+
+# most hashes have the same fields
+_field_name = lru_cache(maxsize=4096)(bytes.decode)
 
 
 def event_fields(event_id: int) -> tuple[str, str, str]:

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 from harken.backends.codec import SealedTexts
 from harken.backends.encryption import Seal
 from harken.backends.notify import Notifications
-from harken.backends.redis.codec import BUCKET, DOCUMENT, Arguments, Row, event_fields, hash_fields, recorded
+from harken.backends.redis.codec import (
+    BUCKET,
+    DOCUMENT,
+    Arguments,
+    Row,
+    event_fields,
+    fields_of_reply,
+    hash_fields,
+    recorded,
+)
 from harken.backends.redis.connection import Connection
 from harken.errors import NotFound
 from harken.event import Recorded
@@ -17,6 +26,8 @@ __all__ = ["Session", "UsesSession"]
 
 EVENTS_PER_READ = 200
 HASHES_PER_READ = 500
+MANY_HASHES = 10
+"""From so many on, hashes are read by a script."""
 
 
 class Session(SealedTexts):
@@ -48,11 +59,14 @@ class Session(SealedTexts):
         return int(seconds) * 1_000_000 + int(us)
 
     async def hashes(self, keys: Sequence[str]) -> list[Row]:
+        if len(keys) < MANY_HASHES:
+            rows = await self.connection.execute(*(("HGETALL", self.connection.key(key)) for key in keys))
+            return list(map(hash_fields, rows))
         found: list[Row] = []
         for begin in range(0, len(keys), HASHES_PER_READ):
-            some = keys[begin : begin + HASHES_PER_READ]
-            rows = await self.connection.execute(*(("HGETALL", self.connection.key(key)) for key in some))
-            found += map(hash_fields, rows)
+            some = list(keys[begin : begin + HASHES_PER_READ])
+            # a command for each would cost the driver several times what reading them costs
+            found += map(fields_of_reply, await self.connection.query("records.hashes", self.arguments(), (some,)))
         return found
 
     async def events(self, ids: Sequence[int], *, with_verdicts: bool = True) -> list[Recorded]:

@@ -79,3 +79,13 @@ local function entries_above(list, after, limit)
   end
   return call('LRANGE', key, low, low + limit - 1)
 end
+
+-- verb: hashes
+-- All fields of these hashes, of each its fields and values in turn.
+local function hashes(keys)
+  local found = {}
+  for place, key in ipairs(keys) do
+    found[place] = call('HGETALL', P .. key)
+  end
+  return found
+end
