@@ -24,7 +24,7 @@ from bench import (
 )
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
-from bench.measurement_sizes import TINY
+from bench.measurement_sizes import FULL, TINY
 from bench.processes import ROOT
 from tests.downloads import debian, skip_or_fail
 from tests.soak import SOAK
@@ -32,7 +32,9 @@ from tests.soak import SOAK
 pytestmark = [pytest.mark.process, pytest.mark.worker_group("bench")]
 
 # a takeover lasts as long as a lease
-SIZES = msgspec.structs.replace(TINY, takeover_feeds=100, stream_systems=()) if SOAK else TINY
+SIZES = (
+    msgspec.structs.replace(TINY, takeover_feeds=100, stream_systems=(), row_stores=FULL.row_stores) if SOAK else TINY
+)
 LOCAL = (webhook, poll, ticks, fanout, backtest)
 LONG_LOCAL = (scale, idle, start, rows)
 SERVERS = {postgres: "postgresql", redis: "redis-server"}
