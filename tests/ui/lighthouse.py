@@ -57,5 +57,7 @@ def _read(found: dict[str, Any]) -> Report:
 
 if __name__ == "__main__":
     report = asyncio.run(audit(*sys.argv[1:]))
-    sys.stdout.write(f"accessibility {report.accessibility}, performance {report.performance}, machine {report.machine}\n")
+    sys.stdout.write(
+        f"accessibility {report.accessibility}, performance {report.performance}, machine {report.machine}\n"
+    )
     sys.stdout.writelines(f"  {cost}\n" for cost in report.costs)

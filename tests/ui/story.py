@@ -6,12 +6,16 @@ import asyncio
 import json
 import math
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import Any
+
+import aiohttp
 
 from harken.app.store import open_store
 from harken.clock import SystemClock
@@ -110,29 +114,58 @@ class Story(HarkenProcess):
         flows = {f"workflows/{name}.yaml": f"name: {name}\n{text.strip()}\n" for name, text in WORKFLOWS.items()}
         super().write(files or {"harken.yaml": HARKEN.replace("URL", source), **flows})
 
-    async def seed_day(self) -> None:
-        """Write the numbers of a day that was before, as replicas would have counted them. Before the start."""
-        clock = SystemClock()
-        store = open_store(os.fspath(self.directory / "harken.db"), clock).store
-        now = clock.time()
+    async def day_before(self) -> None:
+        """Send the events of a day, and date them back: what is counted, what is stored and what is drawn are the same.
+
+        It is running before and after that."""
+        now = SystemClock().time()
+        times = sorted(now - 60 * back for back in _minutes_before())
+        async with aiohttp.ClientSession(self.url) as client:
+
+            async def send(at: int) -> None:
+                event = _backup(at) if at % 12 == 5 else _deploy(at)
+                webhook = "backups" if at % 12 == 5 else "deploys"
+                async with client.post(f"/webhooks/generic/{webhook}", json=event) as answer:
+                    assert answer.status < 300, await answer.text()
+
+            for start in range(0, len(times), AT_ONCE):
+                await asyncio.gather(*(send(at) for at in range(start, min(len(times), start + AT_ONCE))))
+        await self._idle()
+        await self.stop()
+        await self._date_back(times)
+        await self.start()
+
+    async def _date_back(self, times: list[float]) -> None:
+        """Give the stored events these times, in their order, and their runs too; and count them as of then."""
         buckets: Buckets = {}
-        for minutes in range(5, 24 * 60, 5):
-            level = 16 + 12 * math.sin(minutes / 110) + minutes * 7919 % 11
-            add_counts(buckets, now - minutes * 60, (round(level), round(level * 0.6), int(minutes % 435 == 0)))
+        documents: dict[str, Counts] = {}
+        with sqlite3.connect(self.directory / "harken.db") as database:
+            stored = database.execute(EVENTS).fetchall()
+            # what was read of the status page meanwhile stays where it is
+            dated = iter(times)
+            for id, feed, recorded in stored:
+                at = recorded / 1_000_000 if feed == "incidents" else next(dated)
+                moment = round(at * 1_000_000)
+                database.execute("UPDATE events SET recorded_at = ? WHERE id = ?", (moment, id))
+                ran = database.execute(DATE_BACK, (moment, moment, moment, id)).rowcount
+                add_counts(buckets, at, (1, ran, 0))
+                trigger = "triage" if feed == "incidents" else feed.rpartition("/")[2]
+                found = documents.setdefault(document_of(trigger), {}).setdefault(trigger, TriggerCounts())
+                hour = found.hours.setdefault(str(int(at // 3600 * 3600)), [0, 0])
+                hour[0], hour[1] = hour[0] + 1, hour[1] + ran
+                found.last_event = at
+                found.last_match = at if ran else found.last_match
+            assert next(dated, None) is None
+        store = open_store(os.fspath(self.directory / "harken.db"), SystemClock()).store
         await store.put(ACTIVITY, COUNTED, buckets)
-        documents: dict[str, Any] = {}
-        for place, (name, (level, share)) in enumerate(DAY.items()):
-            hours = {
-                str(int(now // 3600 - back) * 3600): _hour(level, share, back + place * 5) for back in range(1, 24)
-            }
-            counts: Counts = {name: TriggerCounts(hours=hours, last_event=now - 3600, last_match=now - 3600)}
-            documents.setdefault(document_of(name), {}).update(counts)
-        for document, found in documents.items():
-            await store.put(TRIGGER_ACTIVITY, document, found)
+        for document, counts in documents.items():
+            await store.put(TRIGGER_ACTIVITY, document, counts)
         await store.close()
 
     async def content(self) -> None:
         """Send it, and wait until all that runs has ended."""
+        await self.call("POST", "/api/tokens", {"name": "ci", "role": "operator", "expires": "90d"})
+        await self.call("POST", "/api/tokens", {"name": "wall-screen", "role": "viewer"})
         await self.call("POST", "/api/triggers/invoices/pause", {"reason": "the bank is closed"})
         for at in range(24):
             service, by = SERVICES[at % len(SERVICES)], PEOPLE[at % len(PEOPLE)]
@@ -150,24 +183,39 @@ class Story(HarkenProcess):
         await self.call("POST", "/api/triggers/invoices/pause", {"reason": "the bank is closed"})
         await self.send("invoices", id="i-9", amount="9,000 EUR", to="Unknown Inc", title="invoice 9")
         await self.call("POST", "/api/triggers/triage/run", {})
-        await self.settled()
+        await self._idle(dead=1)
 
-    async def settled(self) -> None:
-        """Wait until nothing is ready or running and the broken backup is dead."""
+    async def _idle(self, dead: int = 0) -> None:
+        """Wait until nothing is ready or running, and so many runs are dead."""
         while True:
             counts = (await self.call("GET", "/api/status"))["counts"]
-            if counts.get("runs_dead") and not counts.get("runs_ready") and not counts.get("runs_running"):
+            if counts.get("runs_dead", 0) >= dead and not counts.get("runs_ready") and not counts.get("runs_running"):
                 return
             await asyncio.sleep(0.2)
 
 
-DAY = {"deploys": (9.0, 0.5), "triage": (4.0, 0.3), "alerts-digest": (14.0, 1.0), "backups": (1.0, 1.0)}
-"""How many events a trigger has in an hour of the day before, and how many of them match."""
+AT_ONCE = 16
+EVENTS = "SELECT events.id, name, recorded_at FROM events JOIN feeds ON feeds.id = events.feed ORDER BY events.id"
+DATE_BACK = """UPDATE runs SET created_at = ?, started_at = ? + started_at - created_at,
+finished_at = ? + finished_at - created_at WHERE event = ?"""
 
 
-def _hour(level: float, share: float, at: int) -> list[int]:
-    events = max(0, round(level * (1 + math.sin(at / 3.5)) * (0.6 + at * 7919 % 13 / 16)))
-    return [events, round(events * share)]
+def _minutes_before() -> Iterator[float]:
+    """When the events of the day before came, in minutes before now: more by day than by night."""
+    chance = Random(17)
+    for minutes in range(6, 22 * 60, 5):
+        many = round(9 + 6 * math.sin(minutes / 160) + chance.uniform(-3, 3))
+        yield from (minutes + part * 5 / many for part in range(many))
+
+
+def _deploy(at: int) -> dict[str, Any]:
+    service, by, version = SERVICES[at * 5 % len(SERVICES)], PEOPLE[at % len(PEOPLE)], f"0.{at}.0"
+    title = f"{service} {version} by {by}"
+    return {"id": f"o-{at}", "service": service, "version": version, "by": by, "size": at * 37 % 480, "title": title}
+
+
+def _backup(at: int) -> dict[str, Any]:
+    return {"id": f"n-{at}", "files": ["orders.sql"], "title": f"backup {at} of orders"}
 
 
 @asynccontextmanager
@@ -176,9 +224,9 @@ async def telling(directory: Path) -> AsyncIterator[Story]:
     with _status_page() as url:
         story = Story(directory)
         story.write(source=url)
-        await story.seed_day()
         await story.start()
         try:
+            await story.day_before()
             await story.content()
             yield story
         finally:
