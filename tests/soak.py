@@ -28,6 +28,7 @@ LONGER: Mapping[str, int] = {
     "backends/test_sqlite.py": 100,
     "backends/test_transfer_ring.py": 3,
     "bench/test_measurements.py": 1,
+    "docs/test_site_lighthouse.py": 1,
     "language/cel/test_plain.py": 40,
     "operate/test_backtest_parity.py": 100,
     "operate/test_pollers_reload.py": 2,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import struct
 import sys
 import tomllib
 from pathlib import Path
@@ -28,6 +29,8 @@ import reference  # noqa: E402
 SMALLEST = 0.75
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(\]\()([^)\s]+)\)")
+IMAGE = re.compile(r'(<img [^>]*?src="([^"]+)")([^>]*>)')
+VIEW_BOX = re.compile(rb'<svg [^>]*viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"')
 MADE = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
 
 RECIPES = {
@@ -108,6 +111,29 @@ def _picture(text: str, page: Page) -> str:
     # a wide one is scrolled before its letters become too small
     picture = picture.replace('style="', f'style="min-width: {float(width[1]) * SMALLEST:.0f}px; ', 1)
     return f'<div class="diagram">{picture}</div>'
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Say how large pictures are, so that the text below them does not move, and let the first one come first."""
+    sized = IMAGE.sub(lambda found: f"{found[1]}{_size(found[2], page)}{found[3]}", html)
+    return sized.replace("<img ", '<img fetchpriority="high" ', 1)
+
+
+def _size(source: str, page: Page) -> str:
+    if "://" in source:
+        return ""
+    path = ROOT / "docs" / posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), source))
+    content = path.read_bytes()
+    box = VIEW_BOX.search(content)
+    width, height = (float(box[1]), float(box[2])) if box else struct.unpack(">II", content[16:24])
+    return f' width="{width:.0f}" height="{height:.0f}"'
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """The theme's search is a dialog without a name."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
 
 
 def _linked(text: str, page: str, files: Files) -> str:
