@@ -26,7 +26,7 @@ from tests.forked_harken import MESSAGE, fork_harken
 
 __all__ = ["ForkedTerminal", "Typed", "forked_programs"]
 
-SECONDS = 60
+SECONDS, END_SECONDS = 60, 10
 STATE = re.compile(r"(export |unset |cd |\w+=\S*$|\w+=(['\"$]).*$)")
 ENDLESS = re.compile(r"harken (--config \S+ )?start\b")
 READY = re.compile(r"ready at (http://127\.0\.0\.1:\d+)")
@@ -192,13 +192,13 @@ class ForkedTerminal:
         os.close(write)
         shown = self._converse(read, keyboard)
         os.close(read)
-        os.close(keyboard)
         try:
-            code = shell.wait(1)
+            code = shell.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()
             code, shown = -1, f"{shown}\nIt did not end.\n"
+        os.close(keyboard)  # not before its end: who still has a terminal that goes away is hung up
         return Typed(line=commands, code=code, shown=shown)
 
     def _converse(self, read: int, keyboard: int) -> str:
