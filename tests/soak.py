@@ -37,6 +37,7 @@ LONGER: Mapping[str, int] = {
     "simulation/test_add_case.py": 20,
     "simulation/test_simulate.py": 8,
     "simulation/test_simulate_fleet.py": 8,
+    "simulation/test_simulate_tickets.py": 20,
     "system/fleet/test_away.py": 3,
     "system/fleet/test_config.py": 1,
     "system/fleet/test_fire.py": 15,

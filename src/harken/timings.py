@@ -39,5 +39,9 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     """How often triggers are compared with their `stale_after`."""
     housekeeping_round: float = 5.0
     """How often housekeeping is done."""
+    ticket_runs_round: float = 5.0
+    """How often the open runs of tickets are passed over: whether they are still wanted, and what was answered."""
+    projection_round: float = 3.0
+    """How often runs are looked for that have moved, to show that on their tickets."""
     memory_cap: int = 10_000
     """A listing with more items than this is warned about, because the memory of its feed grows with it."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
 
 from harken.backends.run_states import id_of
-from harken.backends.sqlite import SqliteStore, runs
+from harken.backends.sqlite import SqliteStore, queue, runs
 from harken.backends.sqlite.transaction import Transaction
+from harken.event import Event
 from harken.ingest import poll
 from harken.match.rules import Rule
 from harken.simulation import sources
 from harken.store import Commit, Committed, Stale
 from harken.testing import scripted
 from harken.testing.crashing import CrashingStore
+from harken.tickets import Projector, TicketSource
 
-__all__ = ["BUGS", "FLEET_BUGS"]
+__all__ = ["BUGS", "FLEET_BUGS", "TICKET_BUGS"]
 
 
 def cursor_before_commit(patch: pytest.MonkeyPatch) -> None:
@@ -144,6 +147,29 @@ def claim_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runs, "_claimed_seq", claimed)
 
 
+def ticket_without_slot(patch: pytest.MonkeyPatch) -> None:
+    """Each webhook is another wish, which the slot of the ticket would keep from a second run; and it is not taken."""
+
+    async def told(self: TicketSource, notices: Any) -> list[Event]:
+        events = await whole(self, notices)
+        return [msgspec.structs.replace(event, state=f"{event.state} {next(numbers)}") for event in events]
+
+    numbers = count()
+    whole = TicketSource._take_notices
+    patch.setattr(TicketSource, "_take_notices", told)
+    patch.setattr(queue, "_would_skip", lambda *given: False)
+    patch.setattr(queue, "_take_slot", lambda *given: True)
+
+
+def failed_write_given_up(patch: pytest.MonkeyPatch) -> None:
+    """A label that could not be written once is not written any more."""
+
+    def failed(self: Projector, tracker: Any, visit: Any, *given: Any) -> None:
+        self._drop(visit)
+
+    patch.setattr(Projector, "_failed", failed)
+
+
 DROP_THE_NEWEST = """DELETE FROM run_events WHERE event=?2 AND run=(SELECT seq FROM runs WHERE id=?1)
 AND (SELECT count(*) FROM run_events AS other WHERE other.run=run_events.run) > 1"""
 KEEP_THE_LAST = "DELETE FROM run_events WHERE run=(SELECT seq FROM runs WHERE id=?) AND event<>?"
@@ -164,3 +190,9 @@ FLEET_BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the claim is not checked at a step": claim_not_checked,
 }
 """Bugs that only show where replicas share a store."""
+
+TICKET_BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a run is claimed without its slot": ticket_without_slot,
+    "a label that failed is given up": failed_write_given_up,
+}
+"""Bugs that only show on tickets."""

@@ -208,7 +208,9 @@ class App:
     def _build_tickets(self) -> TicketWork:
         from harken.app.tickets import TicketWork
 
-        return TicketWork(self.store, self.factory, self.intake.committer, self.worker, self._clock)
+        return TicketWork(
+            self.store, self.factory, self.intake.committer, self.worker, self._clock, timings=self._timings
+        )
 
     def _build_telemetry(self) -> Telemetry:
         from harken.app.telemetry import Telemetry

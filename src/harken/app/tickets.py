@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import structlog
@@ -26,6 +26,7 @@ from harken.tickets.projector import Projector
 from harken.tickets.receipt import receipt_key
 from harken.tickets.run_control import RunControl
 from harken.tickets.write_pace import WritePace, WritePaces
+from harken.timings import Timings
 
 __all__ = ["TicketWork", "signing_key"]
 
@@ -45,6 +46,10 @@ def signing_key(loaded: Loaded) -> bytes:
     return receipt_key(credentials_of(loaded.directory).signing_secret())
 
 
+async def _read_key(loaded: Loaded) -> bytes:
+    return await asyncio.to_thread(signing_key, loaded)
+
+
 class TicketWork:
     """Begins when the first tracker is configured. `trouble` says why nothing is shown on tickets; else it is empty.
 
@@ -58,18 +63,26 @@ class TicketWork:
         committer: Committer,
         worker: Worker,
         clock: Clock,
-        key: Callable[[Loaded], bytes] | None = None,
+        key: Callable[[Loaded], Awaitable[bytes]] | None = None,
+        timings: Timings = Timings(),
     ) -> None:
         self._store = store
         self._factory = factory
         self._committer = committer
         self._clock = clock
-        self._key = key or signing_key
+        self._key = key or _read_key
+        self._timings = timings
         self._paces = WritePaces(clock)
         self._projector: Projector | None = None
         self.trouble = ""
         self.run_control = RunControl(
-            store, factory.trackers, self._settings, clock, turn=self._take_turn, on_cancelled=worker.check_claims
+            store,
+            factory.trackers,
+            self._settings,
+            clock,
+            turn=self._take_turn,
+            on_cancelled=worker.check_claims,
+            pass_seconds=timings.ticket_runs_round,
         )
         factory.bracket = self.run_control.bracket
         factory.tickets.on_comment = self.run_control.note_comment
@@ -109,7 +122,7 @@ class TicketWork:
     async def projector(self) -> Projector:
         """What shows runs on tickets. Raise Misconfigured without a key to sign with."""
         if self._projector is None:
-            key = await asyncio.to_thread(self._key, self._factory.loaded)
+            key = await self._key(self._factory.loaded)
             self._projector = Projector(
                 self._store,
                 self._factory.trackers,
@@ -119,6 +132,7 @@ class TicketWork:
                 paces=self._paces,
                 announce=self._announce,
                 redact=lambda text: redact(text, self._factory.secrets()),
+                look_seconds=self._timings.projection_round,
             )
             self.trouble = ""
         return self._projector

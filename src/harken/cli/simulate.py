@@ -91,11 +91,13 @@ def _print(session: Session, report: Report, seconds: float) -> None:
     say(f"{report.days:g} days of {events}, {report.feeds} feeds, {report.triggers} triggers, seed {report.seed}")
     rows: tuple[tuple[str, Any], ...] = (
         ("events", f"{report.shown} shown, {report.recorded} recorded"),
+        *([("tickets", report.tickets)] if report.tickets else []),
         ("runs", f"{report.runs}: {report.done} done, {report.failed} failed"),
         ("faults", ", ".join(f"{name} {count}" for name, count in report.planned.items()) or "none"),
         _processes(report),
         ("lost", report.lost),
         ("doubled", report.doubled),
+        *([("labels", f"{report.mislabelled} do not match their runs")] if report.tickets else []),
     )
     for name, value in rows:
         say(f"{name:<9}{value}")

@@ -10,6 +10,7 @@ from harken.config.settings import Duration
 from harken.config.validate import Invalid, Strict
 from harken.durations import parse_duration
 from harken.errors import Misconfigured
+from harken.simulation.script import TicketVerb
 
 __all__ = [
     "FAULTS",
@@ -33,7 +34,7 @@ FAULTS = {
     "unauthorized": "forbidden",
     "garbage": "garbage",
 }
-KINDS = ("event", "fault", "crash", "lock", "restart", "freeze", "cut", "sleep", "clock", "wait")
+KINDS = ("event", "ticket", "fault", "crash", "lock", "restart", "freeze", "cut", "sleep", "clock", "wait")
 MOST_REPLICAS = 20
 OUTCOMES = Literal["fired", "filtered", "duplicate", "before_start", "gathered", "held", "skipped", "error"]
 
@@ -60,6 +61,7 @@ class GivenBlock(Strict):
     """One thing that happens: exactly one of the KINDS. `replica` says which of several it befalls; the first is 1."""
 
     event: dict[str, Any] | None = None
+    ticket: Text | None = None
     fault: FaultName | None = None
     crash: str | bool | None = None
     lock: str | bool | None = None
@@ -87,6 +89,12 @@ class GivenBlock(Strict):
     down: Duration = 0.0
     verbs: int = Field(1, ge=1)
     replica: int = Field(1, ge=1, le=MOST_REPLICAS)
+    does: TicketVerb = "open"
+    labels: list[Text] = Field(default_factory=list)
+    tracker: str = ""
+    project: str = ""
+    webhooks: int = Field(1, ge=0, le=10)
+    lag: Duration = 0.0
 
     @model_validator(mode="after")
     def _one_kind(self) -> GivenBlock:
@@ -172,6 +180,7 @@ class ExpectBlock(Strict):
     calls: int | list[CallBlock] | None = None
     lost: int | None = None
     doubled: int | None = None
+    mislabelled: int | None = None
 
 
 class CaseBlock(Strict):

@@ -32,9 +32,11 @@ from harken.simulation.script import (
     Script,
     Sleep,
     StandIn,
+    TicketChange,
     Trouble,
 )
 from harken.suggest import suggest_fix
+from harken.tickets import feed_name, tracker_of
 
 __all__ = ["TESTS", "Case", "CaseFile", "Unfit", "compile_case", "find_files", "read_file", "shown_name"]
 
@@ -110,7 +112,7 @@ def compile_case(case: Case, loaded: Loaded) -> tuple[Script, list[str], list[An
     block = case.block
     names = _Names(loaded)
     items = tuple(_items(block, names))
-    feeds = {item.feed for item in items if isinstance(item, Arrival | Trouble)}
+    feeds = {item.feed for item in items if isinstance(item, Arrival | Trouble | TicketChange)}
     stand_ins: dict[str, StandIn] = {}
     for name, source in block.sources.items():
         feed = names.feed(name, ("sources", name))
@@ -152,6 +154,7 @@ class _Names:
         self.labels = {feed.display_name: feed for feed in loaded.feeds} | self.feeds
         self.triggers = {trigger.name: trigger for trigger in loaded.triggers}
         self.workflows = set(loaded.workflows)
+        self.trackers = loaded.trackers
 
     def trigger(self, name: str, path: tuple[str | int, ...]) -> Trigger:
         if name not in self.triggers:
@@ -165,6 +168,19 @@ class _Names:
         if name in self.triggers:
             return self.feeds[self.triggers[name].feed]
         raise Unfit(path, f"there is no feed or trigger {name}", suggest_fix(name, {*self.labels, *self.triggers}))
+
+    def tracker(self, given: GivenBlock, path: tuple[str | int, ...]) -> Feed:
+        """The feed of the tracker that is named; of the only one if none is."""
+        known = [name for feed in self.feeds if (name := tracker_of(feed))]
+        name = given.tracker or (known[0] if len(known) == 1 else "")
+        if name not in known:
+            message = f"there is no tracker {name}" if name else "does not say whose ticket this is"
+            raise Unfit((*path, "tracker") if given.tracker else path, message, suggest_fix(name, known))
+        projects = [project.name for project in self.trackers[name].projects]
+        if given.project and given.project not in projects:
+            message = f"{name} has no project {given.project}"
+            raise Unfit((*path, "project"), message, suggest_fix(given.project, projects))
+        return self.feeds[feed_name(name)]
 
     def of(self, given: GivenBlock, block: CaseBlock, path: tuple[str | int, ...]) -> Feed:
         """The feed that something happens to."""
@@ -189,12 +205,27 @@ def _items(block: CaseBlock, names: _Names) -> Iterator[Happening]:
             now += given.wait
         elif given.event is not None:
             yield from _arrivals(given, names.of(given, block, path), names, now, number)
+        elif given.ticket is not None:
+            yield _ticket(given, names.tracker(given, path), now)
         elif given.fault is not None:
             feed = names.of(given, block, path)
             kind: Any = FAULTS[given.fault]
             yield Trouble(at=now, feed=feed.name, kind=kind, seconds=given.lasts, retry_after=given.retry_after)
         else:
             yield _of_process(given, now)
+
+
+def _ticket(given: GivenBlock, feed: Feed, now: float) -> TicketChange:
+    return TicketChange(
+        at=now,
+        feed=feed.name,
+        ticket=given.ticket or "",
+        what=given.does,
+        labels=tuple(given.labels),
+        project=given.project,
+        webhooks=given.webhooks,
+        lag=given.lag,
+    )
 
 
 def _of_process(given: GivenBlock, now: float) -> Happening:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import Context
 from random import Random
 from typing import Any
 
@@ -27,18 +28,23 @@ from harken.simulation.configuration import ITSELF, Configuration, SharedPlans
 from harken.simulation.effects import Answer, Effects
 from harken.simulation.fleet import Fleet
 from harken.simulation.one_process import REQUEUE_SECONDS, OneProcess
-from harken.simulation.script import Arrival, ClockJump, Happening, OfProcess, Script, Sleep
+from harken.simulation.script import Arrival, ClockJump, Happening, OfProcess, Script, Sleep, TicketChange
 from harken.simulation.setting import Setting, StandInSource
 from harken.simulation.sources import RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream, event_of
+from harken.simulation.ticket_platform import TicketPlatform
 from harken.source import Host
 from harken.testing import VirtualClock, VirtualLoop
 from harken.testing.crashing import Crash as Killed
+from harken.ticket import Notice
+from harken.tickets import feed_name, tracker_of
 
 __all__ = ["Simulation", "without_logs"]
 
 SENT_AGAIN = (5.0, 30.0, 120.0, 600.0)
 """The sender of a webhook that was not accepted tries again after so many seconds, then as often as the last says."""
 LAST_LOOKS = 3
+SETTLED_SECONDS = 3_600.0
+"""So long nobody has written on tickets when all that was to be written is: four sweeps were made."""
 DRAIN_SECONDS = 3 * 86_400.0
 """Work that is not over so long after the last thing happened is not waited for."""
 PAGE = 500
@@ -70,6 +76,11 @@ class Simulation:
         self._random = Random(script.seed)
         loaded = configuration.loaded
         self.effects = Effects(self.clock, answers, loaded.secrets)
+        self.platforms = {
+            name: TicketPlatform(settings, script, self.true)
+            for name, settings in loaded.trackers.items()
+            if any(feed.name == feed_name(name) for feed in configuration.feeds)
+        }
         self.sources = {feed.name: source for feed in configuration.feeds if (source := self._source(feed))}
         setting = Setting(
             configuration=configuration,
@@ -79,6 +90,7 @@ class Simulation:
             effects=self.effects,
             plans=plans or SharedPlans(loaded),
             sources=self.sources,
+            platforms=self.platforms,
         )
         self.processes: OneProcess | Fleet = (
             OneProcess(setting) if script.replicas == 1 else Fleet(setting, script.replicas)
@@ -86,13 +98,14 @@ class Simulation:
         self.sent: set[tuple[str, str, str | None]] = set()
         self.unread: frozenset[str] = frozenset()
         self._waiting: list[tuple[float, int, Arrival]] = []
+        self._telling: set[asyncio.Task[None]] = set()
 
     @property
     def store(self) -> Any:
         return self.processes.store
 
     def _source(self, feed: Feed) -> StandInSource | None:
-        if feed.way == "internal":
+        if feed.way == "internal" or tracker_of(feed.name) in self.platforms:
             return None
         if feed.way == "push":
             return ScriptedPush()
@@ -151,6 +164,8 @@ class Simulation:
     async def _do(self, item: Happening) -> None:
         if isinstance(item, Arrival):
             await self._arrive(item)
+        elif isinstance(item, TicketChange):
+            self._change(item)
         elif isinstance(item, OfProcess):
             await self.processes.suffer(item)
         elif isinstance(item, Sleep):
@@ -166,6 +181,22 @@ class Simulation:
             # before the first try, as the process may die in it
             self._waiting.append((self.elapsed, 0, arrival))
 
+    def _change(self, item: TicketChange) -> None:
+        """A person does something to a ticket; webhooks tell of it, each once: what nobody takes is lost."""
+        feed = self.configuration.feed(item.feed)
+        notice = self.platforms[tracker_of(item.feed)].change(item)
+        if notice is None or not feed.path:
+            return
+        for _ in range(item.webhooks):
+            telling = asyncio.get_running_loop().create_task(self._tell(feed, notice), context=Context())
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    async def _tell(self, feed: Feed, notice: Notice) -> None:
+        body = msgspec.json.encode(notice)
+        with suppress(Killed, StoreUnavailable):
+            await self.processes.act(lambda intake: self._post(intake, feed, body))
+
     async def _send(self, arrival: Arrival, tries: int) -> None:
         """Send a webhook, or something to Harken's own feed; again later if it is not accepted."""
         wait = SENT_AGAIN[min(tries, len(SENT_AGAIN) - 1)]
@@ -175,7 +206,8 @@ class Simulation:
         source = self.sources.get(arrival.feed)
         if isinstance(source, ScriptedPush):
             feed = self.configuration.feed(arrival.feed)
-            accepted = await self.processes.act(lambda intake: self._post(intake, feed, event))
+            body = msgspec.json.encode(event)
+            accepted = await self.processes.act(lambda intake: self._post(intake, feed, body))
         else:
             accepted = await self.processes.act(lambda intake: self._commit(intake, arrival.feed, event))
         if accepted:
@@ -184,10 +216,9 @@ class Simulation:
             if source is not None:
                 source.served.add([event])
 
-    async def _post(self, intake: Intake, feed: Feed, event: Event) -> bool:
+    async def _post(self, intake: Intake, feed: Feed, body: bytes) -> bool:
         """Whether the webhook was answered with 2xx."""
         statuses: list[int] = []
-        body = msgspec.json.encode(event)
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}
@@ -216,6 +247,7 @@ class Simulation:
     async def _drain(self) -> None:
         """Let all reads find what is there, and all runs come to their end."""
         await self.processes.spare()
+        self._ended = self.true.time()
         while self._waiting:
             await self._wait_until(min(at for at, _, _ in self._waiting) + 0.001)
         await self._resume_stopped()
@@ -264,7 +296,17 @@ class Simulation:
                 and not await self._is_paused(name)
             ):
                 return False
-        return not [run for run in await self._open_runs() if _goes_on(run)]
+        if [run for run in await self._open_runs() if _goes_on(run)]:
+            return False
+        return all([await self._is_settled(name, platform) for name, platform in self.platforms.items()])
+
+    async def _is_settled(self, name: str, platform: TicketPlatform) -> bool:
+        """Whether the tracker was swept since the script ended, and nobody has written on a ticket for a while."""
+        feed = feed_name(name)
+        if feed in self.unread or await self._is_paused(feed):
+            return True
+        quiet_since = max([self._ended, *(one.changed_at for one in platform.tickets.values())])
+        return self.true.time() - quiet_since > SETTLED_SECONDS
 
     async def _reads(self, feed: str) -> int:
         """How many reads of the feed have come to their end, and are stored or will be."""

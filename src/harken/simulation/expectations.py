@@ -197,6 +197,7 @@ def _faults(expect: ExpectBlock, judgement: Judgement) -> Iterator[Difference]:
     for name, wanted, found in (
         ("lost", expect.lost, judgement.lost),
         ("doubled", expect.doubled, judgement.doubled),
+        ("mislabelled", expect.mislabelled, judgement.mislabelled),
     ):
         if wanted is not None and wanted != found:
             said = "; ".join(str(fault) for fault in judgement.faults if fault.kind == name)

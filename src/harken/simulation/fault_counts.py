@@ -25,7 +25,7 @@ _KINDS = {Crash: "crash", Lock: "lock", Restart: "restart", Freeze: "freeze", Cu
 
 def count_faults(script: Script, *, dst: bool) -> Mapping[str, int]:
     """The faults that the script has, by kind; kinds without any are left out. `dst`: the clocks change in it."""
-    counts = dict.fromkeys(ALL_FAULTS, 0)
+    counts: dict[str, int] = dict.fromkeys(ALL_FAULTS, 0)
     shown: set[tuple[str, str, str | None]] = set()
     for item in script.items:
         if isinstance(item, Trouble):

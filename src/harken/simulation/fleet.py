@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,8 @@ SHARED = Timings(
     worker_sleep=300.0,
     beat=150.0,
     alive=360.0,
+    ticket_runs_round=60.0,
+    projection_round=60.0,
 )
 """Thirty times as long as in the application, in the same proportions: a day has a thirtieth of the looks."""
 
@@ -95,19 +97,21 @@ class Fleet:
     def build(self, replica: Replica) -> tuple[Worker, Intake]:
         """The engine of a replica, which asks no source while it is frozen."""
 
-        def source(feed: Feed) -> Source:
-            found: Any = self._setting.sources[feed.name]
-            return ThawedSource(found, replica.connection) if feed.way == "poll" else found
+        def thawed(feed: Feed, source: Any) -> Source:
+            return ThawedSource(source, replica.connection) if feed.way == "poll" else source
 
-        return build_engine(
+        worker, intake, tickets = build_engine(
             self._setting,
             replica.connection,
             replica.clock,
-            source,
             holders=(replica.name, replica.name),
             timings=self.timings,
             shards=len(self._seats),
+            around=thawed,
         )
+        if tickets is not None:
+            replica.attend = lambda: tickets.keep(replica.house)
+        return worker, intake
 
     async def start(self) -> None:
         """Start all replicas; return when one of them is up."""
@@ -255,5 +259,5 @@ def _hazards(item: OfProcess) -> list[Hazard]:
         locked = Hazard(what="cut", after=item.after, seconds=LOCKED_SECONDS, only=item.verb)
         return [msgspec.structs.replace(locked, verbs=number) for number in range(item.verbs)]
     assert isinstance(item, Freeze | Cut)
-    what = "freeze" if isinstance(item, Freeze) else "cut"
+    what: Literal["freeze", "cut"] = "freeze" if isinstance(item, Freeze) else "cut"
     return [Hazard(what=what, verbs=item.skip, after=item.after, seconds=item.seconds, only=item.verb)]

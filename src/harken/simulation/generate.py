@@ -19,6 +19,7 @@ from harken.feed import Feed
 from harken.schedule import Cron
 from harken.simulation.configuration import ITSELF, Configuration
 from harken.simulation.event_shapes import Shape, shape_of
+from harken.simulation.made_up_tickets import made_up_tickets, tickets_from_history
 from harken.simulation.script import (
     START,
     Arrival,
@@ -35,6 +36,7 @@ from harken.simulation.script import (
     StandIn,
     Trouble,
 )
+from harken.tickets import tracker_of
 
 __all__ = ["ALL_FAULTS", "OF_REPLICAS", "FaultName", "generate", "read_feeds"]
 
@@ -57,10 +59,12 @@ FREEZES = (60.0, 700.0, 1_200.0, 3_600.0)
 
 
 def read_feeds(configuration: Configuration) -> list[Feed]:
-    """The feeds that need a stand-in: those that somebody listens to, without schedules and Harken's own."""
+    """The feeds that need a stand-in: those that somebody listens to, without schedules, trackers and Harken's own."""
     heard = {trigger.feed for trigger in configuration.triggers}
     return [
-        feed for feed in configuration.feeds if feed.way != "internal" and feed.kind != ITSELF and feed.name in heard
+        feed
+        for feed in configuration.feeds
+        if feed.way != "internal" and feed.kind != ITSELF and feed.name in heard and not tracker_of(feed.name)
     ]
 
 
@@ -96,6 +100,16 @@ def generate(
         if "duplicate" in faults:
             items += _repeats(feed, arrivals, stand_in, random)
         items += _troubles(feed, faults, random, seconds)
+    for feed in configuration.feeds:
+        settings = configuration.loaded.trackers.get(tracker_of(feed.name))
+        if settings is not None and settings.projects:
+            if history is None:
+                items += made_up_tickets(settings, faults, random, seconds)
+            else:
+                recorded = sorted(history.get(feed.name, ()), key=lambda one: one.id)
+                times = [max(0.0, (event.recorded_at - start).total_seconds()) for event in recorded]
+                items += tickets_from_history(settings, recorded, times)
+            items += _troubles(feed, faults, random, seconds)
     items += _of_process(faults, random, seconds) if replicas == 1 else _of_fleet(faults, random, seconds, replicas)
     items += _of_machine(faults, random, seconds)
     items.sort(key=lambda item: item.at)

@@ -22,17 +22,23 @@ from harken.simulation.engine import Simulation
 from harken.simulation.fleet import Fleet
 from harken.simulation.script import Arrival
 from harken.simulation.sources import Occurrence, RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream
+from harken.simulation.ticket_platform import ScriptedTicket, TicketPlatform
+from harken.tickets import Lifecycle, feed_name, tracker_of, trigger_name
+from harken.tickets.settings import FIRST_STEP
 
-__all__ = ["Fault", "Judgement", "judge"]
+__all__ = ["Fault", "Judgement", "judge", "judge_tickets"]
 
 STARTED = frozenset({"fired", "gathered", "held"})
 MANY = 1_000_000
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was lost or doubled. `trigger` is empty where the event itself is not as it should be."""
+    """Something that was lost or doubled, or a ticket whose label does not tell how its run ended.
 
-    kind: Literal["lost", "doubled"]
+    `trigger` is empty where the event itself is not as it should be.
+    """
+
+    kind: Literal["lost", "doubled", "mislabelled"]
     feed: str
     subject: str
     reason: str
@@ -51,6 +57,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     done: int
     failed: int
+    tickets: int = 0
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -61,6 +68,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     def doubled(self) -> int:
         return sum(fault.kind == "doubled" for fault in self.faults)
 
+    @property
+    def mislabelled(self) -> int:
+        return sum(fault.kind == "mislabelled" for fault in self.faults)
+
 
 async def judge(simulation: Simulation) -> Judgement:
     """Compare. The simulation has been played to its end, and is still open."""
@@ -69,7 +80,7 @@ async def judge(simulation: Simulation) -> Judgement:
     faults: list[Fault] = []
     shown = 0
     for feed in simulation.configuration.feeds:
-        if feed.way == "internal":
+        if feed.way == "internal" or tracker_of(feed.name) in simulation.platforms:
             continue
         expected = _expected(simulation, feed)
         shown += sum(expected.values())
@@ -79,6 +90,9 @@ async def judge(simulation: Simulation) -> Judgement:
     faults += _memberships(simulation, events, runs)
     faults += await _journals(simulation, runs)
     faults += _writers(simulation)
+    for platform in simulation.platforms.values():
+        feed = simulation.configuration.feed(feed_name(platform.settings.name))
+        faults += judge_tickets(platform, feed, events, runs, read=feed.name not in simulation.unread)
     outside = [event for event in events if event.feed != INTERNAL]
     return Judgement(
         shown=shown,
@@ -86,6 +100,7 @@ async def judge(simulation: Simulation) -> Judgement:
         runs=len(runs),
         done=sum(run.status == "done" for run in runs),
         failed=sum(run.status in ("failed", "dead") for run in runs),
+        tickets=sum(len(platform.tickets) for platform in simulation.platforms.values()),
         faults=tuple(dict.fromkeys(faults)),
     )
 
@@ -243,6 +258,43 @@ def _memberships(simulation: Simulation, events: Sequence[Recorded], runs: Seque
             yield Fault(kind="doubled", feed=feed, trigger=name, subject=event.subject, reason=reason)
 
 
+def judge_tickets(
+    platform: TicketPlatform, feed: Feed, events: Sequence[Recorded], runs: Sequence[Run], *, read: bool
+) -> Iterator[Fault]:
+    """Each wish has one run, and each ticket ends with the label of its newest run and no other of ours."""
+    subjects = {event.id: event.subject for event in events if event.feed == feed.name}
+    made: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.event_ids and run.event_ids[0] in subjects and not run.parent:
+            made.setdefault(subjects[run.event_ids[0]], []).append(run)
+    for found in platform.tickets.values():
+        mine = made.get(found.now.id, [])
+        trigger = trigger_name(platform.settings.name, found.project.name)
+        told = {"feed": feed.display_name, "trigger": trigger, "subject": found.now.ref}
+        wishes = f"{found.wishes} wishes" if found.wishes != 1 else "one wish"
+        if len(mine) < found.least and read:
+            yield Fault(kind="lost", reason=f"{wishes}, and {len(mine)} runs", **told)
+        elif read and platform.asks(found) and mine and mine[-1].status == "cancelled":
+            yield Fault(kind="lost", reason="it is wanted, and its newest run was cancelled", **told)
+        if len(mine) > found.wishes:
+            yield Fault(kind="doubled", reason=f"{wishes}, and {len(mine)} runs", **told)
+        shown = [label for label in found.now.labels if platform.settings.lifecycle.others([label]) == []]
+        allowed = [[platform.settings.lifecycle.label(state)] for state in _end_labels(found, mine)] or [[]]
+        if shown not in allowed and read:
+            ended = mine[-1].status if mine else "no run"
+            reason = f"it shows {', '.join(shown) or 'no label of ours'}, and its run is {ended}"
+            yield Fault(kind="mislabelled", reason=reason, **told)
+
+
+def _end_labels(found: ScriptedTicket, runs: Sequence[Run]) -> list[Lifecycle]:
+    """The label that the ticket must show at the end: that of its newest run. None for one that was cancelled."""
+    if not runs:
+        return []
+    return {"done": [Lifecycle.DONE], "failed": [Lifecycle.FAILED], "dead": [Lifecycle.FAILED]}.get(
+        runs[-1].status, [Lifecycle.WAITING] if runs[-1].status in ("waiting", "held") else []
+    )
+
+
 def _writers(simulation: Simulation) -> Iterator[Fault]:
     """Of several replicas, one at a time writes what a lease or a claim is about."""
     if isinstance(simulation.processes, Fleet):
@@ -262,7 +314,8 @@ async def _journals(simulation: Simulation, runs: Sequence[Run]) -> list[Fault]:
     faults: list[Fault] = []
     for run in runs:
         journal = (await simulation.run(run.id)).journal
-        done = Counter(record.path for record in journal if record.status == "ok")
+        # the look at a ticket is made anew each time that its run goes on
+        done = Counter(record.path for record in journal if record.status == "ok" and record.path != FIRST_STEP)
         subject = run.event_keys[0] if run.event_keys else run.id
         for path, count in done.items():
             if count > 1:

@@ -9,11 +9,9 @@ from typing import Any
 
 from harken.app.store import open_in_memory
 from harken.errors import StoreUnavailable
-from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.simulation.script import Crash, Cut, Freeze, Happening, Lock, Restart
 from harken.simulation.setting import Setting, build_engine
-from harken.source import Source
 from harken.testing.crashing import Crash as Killed
 from harken.testing.crashing import CrashingStore
 from harken.timings import Timings
@@ -27,11 +25,20 @@ LONG_NAPS = Timings(
     scheduler_nap=60.0,
     scheduler_dead=600.0,
     worker_sleep=300.0,
+    ticket_runs_round=60.0,
+    projection_round=60.0,
 )
 """Nobody waits in virtual time, so the engine looks rarely: a day costs milliseconds."""
 
 REQUEUE_SECONDS = 60.0
 PAUSE = 5.0
+
+
+class _Own:
+    """The lease of whoever shares with nobody."""
+
+    async def keep(self) -> bool:
+        return True
 
 
 class OneProcess:
@@ -53,13 +60,8 @@ class OneProcess:
         while True:
             self._inner = open_in_memory(self._setting.clock, self._image)
             self.store: Any = CrashingStore(self._inner)
-            self.worker, self.intake = build_engine(
-                self._setting,
-                self.store,
-                self._setting.clock,
-                self._source,
-                holders=("worker", "intake"),
-                timings=LONG_NAPS,
+            self.worker, self.intake, tickets = build_engine(
+                self._setting, self.store, self._setting.clock, holders=("worker", "intake"), timings=LONG_NAPS
             )
             definitions = self._setting.configuration.definitions(starting=True)
             try:
@@ -67,11 +69,9 @@ class OneProcess:
             except Killed:
                 await self._die()
                 continue
-            self._tasks = [asyncio.create_task(self.worker.run()), asyncio.create_task(self._requeue())]
+            work = [self.worker.run(), self._requeue(), *([tickets.keep(_Own())] if tickets else [])]
+            self._tasks = [asyncio.create_task(one) for one in work]
             return
-
-    def _source(self, feed: Feed) -> Source:
-        return self._setting.sources[feed.name]
 
     async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
         """Do it again while the store is locked, as whoever starts a process does."""

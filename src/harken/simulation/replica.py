@@ -14,7 +14,7 @@ from harken.errors import HarkenError, NotFound, RetryLater
 from harken.ingest.intake import Intake
 from harken.operate.fleet import Member
 from harken.run.worker import Worker
-from harken.source import Batch, Cursor, PollSource
+from harken.source import Batch, Cursor
 from harken.store import Definitions, Generation
 from harken.testing.connection import Connection, ReplicaClock
 from harken.testing.crashing import Crash
@@ -38,15 +38,20 @@ class Office(Protocol):
 
 
 class ThawedSource:
-    """A source that a frozen replica does not ask."""
+    """A source that a frozen replica does not ask, and that is told nothing meanwhile."""
 
-    def __init__(self, source: PollSource, connection: Connection) -> None:
+    def __init__(self, source: Any, connection: Connection) -> None:
         self._source = source
         self._connection = connection
 
+    def __getattr__(self, name: str) -> Any:
+        # what a source may have besides, such as the limits of its webhooks
+        return getattr(self._source, name)
+
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         await self._connection.thawed()
-        return await self._source.poll(cursor, since)
+        batch: Batch = await self._source.poll(cursor, since)
+        return batch
 
 
 class Replica:

@@ -30,10 +30,13 @@ __all__ = [
     "Script",
     "Sleep",
     "StandIn",
+    "TicketChange",
+    "TicketVerb",
     "Trouble",
     "moment",
 ]
 
+TicketVerb: TypeAlias = Literal["open", "label", "unlabel", "close", "reopen", "again"]
 FaultKind: TypeAlias = Literal["rate_limited", "unavailable", "offline", "timeout", "forbidden", "malformed", "garbage"]
 
 
@@ -120,6 +123,24 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     replica: int = 1
 
 
+class TicketChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A person does something to a ticket of a tracker; `feed` is the stored name of the tracker's feed.
+
+    `open` makes the ticket in the project, with these labels; `again` takes off the label of a run's end, if it was
+    shown, which asks for another run. `webhooks`: how many tell of it, where the tracker has them; each is sent once.
+    `lag`: lists and searches show it only so many seconds later, and a read of this ticket alone a few.
+    """
+
+    at: float
+    feed: str
+    ticket: str
+    what: TicketVerb
+    labels: tuple[str, ...] = ()
+    project: str = ""
+    webhooks: int = 1
+    lag: float = 0.0
+
+
 class Sleep(msgspec.Struct, frozen=True, kw_only=True):
     """The lid of the laptop is closed for so long."""
 
@@ -134,7 +155,7 @@ class ClockJump(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-Happening: TypeAlias = Arrival | Trouble | Crash | Lock | Restart | Freeze | Cut | Sleep | ClockJump
+Happening: TypeAlias = Arrival | TicketChange | Trouble | Crash | Lock | Restart | Freeze | Cut | Sleep | ClockJump
 OfProcess: TypeAlias = Crash | Lock | Restart | Freeze | Cut
 """What befalls a process, or one of several replicas."""
 

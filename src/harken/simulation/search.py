@@ -20,6 +20,7 @@ from harken.simulation.script import (
     OfProcess,
     Script,
     StandIn,
+    TicketChange,
     Trouble,
 )
 from harken.testing import VirtualClock, VirtualLoop, run_virtual
@@ -185,7 +186,7 @@ class _Shrinking:
 
 
 def _is_about(item: Happening, feeds: Sequence[str]) -> bool:
-    return not isinstance(item, Arrival | Trouble) or item.feed in feeds
+    return not isinstance(item, Arrival | Trouble | TicketChange) or item.feed in feeds
 
 
 def _seated(item: Happening, replicas: int) -> Happening:

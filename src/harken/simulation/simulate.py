@@ -55,8 +55,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     freezes: int
     cuts: int
+    tickets: int
     lost: int
     doubled: int
+    mislabelled: int
     command: str
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -65,7 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        return not (self.lost or self.doubled)
+        return not (self.lost or self.doubled or self.mislabelled)
 
     def row(self) -> dict[str, Any]:
         row: dict[str, Any] = msgspec.to_builtins(self)
@@ -124,8 +126,10 @@ def simulate(
         restarts=played.restarts,
         freezes=played.freezes,
         cuts=played.cuts,
+        tickets=judgement.tickets,
         lost=judgement.lost,
         doubled=judgement.doubled,
+        mislabelled=judgement.mislabelled,
         command=_command(seed, days, replicas, faults, history_seconds),
         notes=tuple(_notes(loaded, replicas)),
         faults=tuple(str(fault) for fault in judgement.faults[:MOST_SHOWN]),
@@ -136,6 +140,8 @@ def simulate(
 
 def _notes(loaded: Loaded, replicas: int) -> Iterator[str]:
     """What a reader may expect to have been simulated, and was not, because the configuration has none of it."""
+    if not loaded.trackers:
+        yield "This configuration has no tracker, so no tickets were simulated."
     if replicas > 1 and not is_url(loaded.store):
         yield f"The store of this configuration is a file: {replicas} replicas need PostgreSQL or Redis."
 
@@ -163,7 +169,8 @@ def _write(
     found = play(configuration, nameless, plans).judgement
     written = nameless if kinds & {fault.kind for fault in found.faults} else bare
     name = f"nothing is lost or doubled (seed {script.seed})"
-    case = case_of(name, written, configuration, {"lost": 0, "doubled": 0})
+    expect = {"lost": 0, "doubled": 0} | ({"mislabelled": 0} if configuration.loaded.trackers else {})
+    case = case_of(name, written, configuration, expect)
     comment = f"Found by harken simulate: {judgement.faults[0]}"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(file_of([case], {}, " ".join(_clean(comment, configuration.loaded).split())), "utf-8")

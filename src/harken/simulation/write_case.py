@@ -22,8 +22,10 @@ from harken.simulation.script import (
     Script,
     Sleep,
     StandIn,
+    TicketChange,
     Trouble,
 )
+from harken.tickets import tracker_of
 
 __all__ = ["case_of", "file_of"]
 
@@ -73,6 +75,8 @@ def _given(item: Happening, labels: Mapping[str, str]) -> dict[str, Any]:
     at = {"at": format_duration(item.at)}
     if isinstance(item, Arrival):
         return at | _event(item, labels)
+    if isinstance(item, TicketChange):
+        return at | _ticket(item)
     if isinstance(item, Trouble):
         given: dict[str, Any] = {"fault": _FAULT_NAMES[item.kind], "feed": labels[item.feed]}
         given["for"] = format_duration(item.seconds)
@@ -83,6 +87,14 @@ def _given(item: Happening, labels: Mapping[str, str]) -> dict[str, Any]:
         return at | {"sleep": format_duration(item.seconds)}
     assert isinstance(item, ClockJump)
     return at | {"clock": _signed(item.seconds)}
+
+
+def _ticket(item: TicketChange) -> dict[str, Any]:
+    given: dict[str, Any] = {"ticket": item.ticket, "does": item.what, "tracker": tracker_of(item.feed)}
+    given |= {"labels": list(item.labels)} if item.labels else {}
+    given |= {"project": item.project} if item.project else {}
+    given |= {"webhooks": item.webhooks} if item.webhooks != 1 else {}
+    return given | _known(lag=item.lag or None)
 
 
 def _of_process(item: OfProcess) -> dict[str, Any]:

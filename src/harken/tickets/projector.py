@@ -29,6 +29,7 @@ from harken.tickets.memory import DocumentStore, TicketMemories, TicketMemory
 from harken.tickets.settings import TrackerSettings, trigger_name
 from harken.tickets.ticket_writer import NotMoved, Target, TicketWriter
 from harken.tickets.write_pace import PATIENCE, NoTurn, WritePaces
+from harken.timings import Timings
 
 __all__ = ["Lease", "Projector", "ProjectorStore"]
 
@@ -98,7 +99,7 @@ class Projector:
     """`trackers` maps the name of a tracker to its locations. `key` signs receipts: see `receipt.receipt_key`.
 
     `paces` is shared with whatever else writes with the same credentials. `announce` gets alerts as events, `redact`
-    hides secrets in what runs printed.
+    hides secrets in what runs printed. `look_seconds`: how often runs are looked for that have moved.
     """
 
     def __init__(
@@ -112,12 +113,14 @@ class Projector:
         paces: WritePaces | None = None,
         announce: Callable[[Event], Awaitable[object]] | None = None,
         redact: Callable[[str], str] = str,
+        look_seconds: float = Timings().projection_round,
     ) -> None:
         self._store = store
         self._trackers = trackers
         self._settings = settings
         self._clock = clock
         self._key = key
+        self._look_seconds = look_seconds
         self._paces = paces or WritePaces(clock)
         self._writer = TicketWriter(store, clock, key, redact=redact, announce=announce)
         self._visits: dict[tuple[str, str], _Visit] = {}
@@ -157,7 +160,7 @@ class Projector:
             (log.debug if away else log.warning)("tickets.trouble", reason=str(error))
         except Exception:
             log.exception("tickets.failed")
-        return LOOK_SECONDS
+        return self._look_seconds
 
     async def project(self) -> float:
         """One pass: note what moved, then write what is due, each credential for itself.
@@ -223,7 +226,7 @@ class Projector:
             nudged.cancel()
 
     def _next_pass(self, settings: Mapping[str, TrackerSettings]) -> float:
-        now, waits = self._clock.monotonic(), [LOOK_SECONDS]
+        now, waits = self._clock.monotonic(), [self._look_seconds]
         for visit in self._visits.values():
             account = settings[visit.tracker].account if visit.tracker in settings else ""
             if account not in self._writing:

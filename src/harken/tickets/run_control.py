@@ -26,13 +26,14 @@ from harken.tickets.open_runs import OpenRuns, RunControlStore
 from harken.tickets.preflight import PREFLIGHT
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, TrackerSettings, feed_name
 from harken.tickets.ticket_run import POSTFLIGHT, Surroundings, TicketRun
+from harken.timings import Timings
 
 __all__ = ["Lease", "RunControl"]
 
 log = structlog.get_logger("harken.tickets")
 
-PASS_SECONDS, NUDGE_SECONDS = 5.0, 0.2
-"""Time between two passes, and how long a nudge waits for others."""
+NUDGE_SECONDS = 0.2
+"""How long a nudge waits for others."""
 
 
 class Lease(Protocol):
@@ -54,7 +55,7 @@ class RunControl:
 
     `turn` waits for the turn to write to a ticket, or raises Deferred. `on_cancelled` is called when runs may have been
     asked to stop, so that the worker need not wait for its next heartbeat. `trouble` has the trackers whose last pass
-    failed.
+    failed. `pass_seconds` is the time between two passes.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RunControl:
         *,
         turn: Callable[[TrackerSettings, str], Awaitable[None]] = _at_once,
         on_cancelled: Callable[[], Awaitable[object]] = _nobody_to_tell,
+        pass_seconds: float = Timings().ticket_runs_round,
     ) -> None:
         self.trouble: dict[str, str] = {}
         self._store = store
@@ -74,6 +76,7 @@ class RunControl:
         self._clock = clock
         self._turn = turn
         self._on_cancelled = on_cancelled
+        self._pass_seconds = pass_seconds
         self._accounts: dict[str, Accounts] = {}
         self._by_tracker: dict[str, OpenRuns] = {}
         self._commented_trackers: set[str] = set()
@@ -206,7 +209,7 @@ class RunControl:
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(PASS_SECONDS):
+            async with asyncio.timeout(self._pass_seconds):
                 await self._nudged.wait()
         except TimeoutError:
             return

@@ -236,7 +236,7 @@ class Fleet(Stage):
         return [seat.life for seat in self.seats if seat.life is not None and not seat.life.connection.dead.is_set()]
 
     def _lines(self) -> list[Line]:
-        return [life.connection for life in self._lives()]
+        return [life.connection for life in self._lives() if isinstance(life.connection, Line)]
 
     async def _some(self) -> Life:
         """A replica that is up, by chance: a person or a webhook reaches any of them."""
