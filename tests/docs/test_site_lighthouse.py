@@ -26,7 +26,7 @@ from tests.soak import SOAK
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.xdist_group("site"),
+    pytest.mark.worker_group("site"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(not SOAK, reason="it takes minutes, and its marks are of a machine that does nothing else"),
 ]

@@ -57,7 +57,7 @@ def test_the_page_about_simulations_shows_what_is_printed(
     assert command == "$ harken simulate --seed 7"
     # how often the process could be killed depends on how the engine works, and changes with it
     assert COUNTS.sub("-", said) == COUNTS.sub("-", shown)
-    assert "lost    0\ndoubled 0\n" in said
+    assert "lost     0\ndoubled  0\n" in said
 
 
 @pytest.mark.parametrize(
