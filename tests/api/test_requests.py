@@ -53,6 +53,20 @@ async def test_queries_that_mean_nothing_are_refused(served: Served, path: str) 
     assert_problem(await served.send("GET", path), 400, "malformed", path.partition("?")[0])
 
 
+@pytest.mark.parametrize("number", [b"1.0", b"1e0", b"10e-1"])
+async def test_a_whole_number_may_be_written_with_a_fraction(served: Served, number: bytes) -> None:
+    whole = await served.send("POST", "/api/webhooks/curl", b'{"id": "nobody", "event": 1}', JSON)
+    other = await served.send("POST", "/api/webhooks/curl", b'{"id": "nobody", "event": ' + number + b"}", JSON)
+    assert (other.status, other.json()["detail"]) == (whole.status, whole.json()["detail"])
+
+
+@pytest.mark.parametrize("number", [b"1.5", b"1e300", b"true", b'"1"'])
+async def test_what_is_no_whole_number_is_no_count(served: Served, number: bytes) -> None:
+    path = "/api/webhooks/curl"
+    reply = await served.send("POST", path, b'{"id": "nobody", "event": ' + number + b"}", JSON)
+    assert_problem(reply, 400, "malformed", path)
+
+
 async def test_a_hundred_megabytes_are_refused_before_they_are_read(served: Served) -> None:
     head = f"POST {PAUSE} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Type: application/json\r\n"
     reply = await asyncio.to_thread(_send_raw, served.port, f"{head}Content-Length: 104857600\r\n\r\n".encode())

@@ -272,6 +272,7 @@ NOT_TYPED: Mapping[tuple[str, str], str] = {
 """Commands that are not typed here, and why."""
 
 ELSEWHERE: Mapping[str, str] = {
+    "docs/how-to/follow-a-stream.md": "tests/operate/test_seek.py",
     "README.md": "tests/docs/test_walk_through.py",
     "docs/how-to/install.md": "tests/docs/test_walk_through.py",
     "docs/how-to/try-without-an-account.md": "tests/demo/test_demo.py",

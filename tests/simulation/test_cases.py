@@ -233,8 +233,8 @@ class TestDifferences:
             ),
             (
                 "  - {name: x, given: [{wait: 5s, sleep: 1h}], expect: {}}",
-                "23: cases[0].given[0]: has sleep and wait. Write exactly one of event, fault, crash, lock, restart, "
-                "sleep, clock, wait",
+                "23: cases[0].given[0]: has sleep and wait. Write exactly one of event, ticket, fault, crash, lock, "
+                "restart, freeze, cut, sleep, clock, wait",
             ),
             (
                 "  - {name: x, given: [{event: {}, trigger: pge}], expect: {}}",

@@ -21,6 +21,8 @@ BODY_LIMIT = 1 << 20
 PAGE = 50
 """What a page has if nobody says how much."""
 MOST = 500
+_EXACT = 2**53
+"""Up to this number a float has every integer."""
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _WORDS: Mapping[Param, tuple[str, tuple[type, ...]]] = {
     "number": ("number", (int, float)),
@@ -160,6 +162,9 @@ def _word(param: Param) -> str:
 
 def _check_type(name: str, value: Any, param: Param) -> Any:
     types: tuple[Any, ...] = _WORDS[param][1] if param in _WORDS else (str,)
+    if types == (int,) and isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        # JSON Schema takes 3.0 for an integer, and some programs write all their numbers so
+        value = int(value)
     # in Python True is an int, but it is not a number in JSON
     if not isinstance(value, types) or (isinstance(value, bool) and param not in ("flag", "any")):
         raise Malformed(f"{name} must be a {_word(param)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -14,7 +15,7 @@ from harken.backends.transfer import bare_url
 from harken.backoff import doubling, retry
 from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url, store_extra
-from harken.errors import Misconfigured, Refused, RetryLater
+from harken.errors import HarkenError, Misconfigured, Refused, RetryLater
 from harken.extras import how_to_install
 from harken.operate.rows import Plain
 from harken.operate.store_admin import CopyProgress, copy_store
@@ -111,12 +112,18 @@ async def wait_for_store(
     """Call the store. A server that does not answer is waited for, without end; `say` gets the reason."""
     if not opened.shared:
         return await call()
+
+    def note(error: HarkenError) -> None:
+        # a start collects no garbage, and this wait may last for days
+        gc.collect()
+        say(f"{error}; trying again until it answers")
+
     return await retry(
         call,
         clock,
         on=(RetryLater,),
         pauses=doubling(FIRST_PAUSE, LONGEST_PAUSE),
-        on_wait=lambda error: say(f"{error}; trying again until it answers"),
+        on_wait=note,
         # nothing works before the store answers, so ask more often than it would like
         honour_after=False,
     )
