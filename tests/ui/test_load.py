@@ -214,7 +214,7 @@ async def test_reload_back_and_forward_keep_filter_selection_and_place(page: Pag
         await expect(page.locator(".virtual-row[aria-selected=true]")).to_contain_text("#50")
         assert await page.locator(".virtual").evaluate("list => list.scrollTop") == 1500
 
-    await page.wait_for_function("JSON.stringify(history.state).includes('1500')")
+    await page.wait_for_function("() => JSON.stringify(history.state).includes('1500')")
     await page.reload()
     await expect(page.get_by_text("80 events")).to_be_visible()
     await is_as_it_was()

@@ -25,7 +25,7 @@ class Away:
     async def leases(self) -> list[HeldLease]:
         return []
 
-    async def feeds(self) -> list[FeedState]:
+    async def feeds(self, *, names: Any = None) -> list[FeedState]:
         return []
 
     async def listeners(self, feed: str) -> Any:
