@@ -63,8 +63,8 @@ def configuration(directory: Path) -> Configuration:
     return in_use(loaded)
 
 
-def opened(webhooks: int = 1, lag: float = 0.0) -> TicketChange:
-    return TicketChange(at=10.0, feed=FEED, ticket="1", what="open", labels=("fix",), webhooks=webhooks, lag=lag)
+def opened(webhooks: int = 1, lag: float = 0.0, at: float = 10.0) -> TicketChange:
+    return TicketChange(at=at, feed=FEED, ticket="1", what="open", labels=("fix",), webhooks=webhooks, lag=lag)
 
 
 def changed(at: float, what: str, *labels: str) -> TicketChange:
@@ -93,13 +93,15 @@ def test_no_ticket_is_lost_run_twice_or_mislabelled_whatever_happens(seed: int, 
         ((opened(),), 1, 1),
         ((opened(webhooks=0),), 1, 1),
         ((opened(webhooks=2, lag=50),), 1, 1),
+        # the first sweep looks for it when it cannot be read yet
+        ((opened(lag=50, at=0.0),), 1, 1),
         ((opened(), changed(4_000.0, "again")), 2, 2),
         ((opened(), changed(40.0, "unlabel", "fix")), 1, 0),
         ((opened(), changed(40.0, "close")), 1, 0),
         ((opened(), Trouble(at=20.0, feed=FEED, kind="unavailable", seconds=900.0)), 1, 1),
         ((opened(), Crash(at=60.0, verb="settle", down=600.0)), 1, 1),
     ],
-    ids=["told", "only found", "told twice", "again", "withdrawn", "closed", "away", "killed"],
+    ids=["told", "only found", "told twice", "swept", "again", "withdrawn", "closed", "away", "killed"],
 )
 def test_each_wish_of_a_person_is_one_run(items: tuple[Happening, ...], runs: int, done: int, tmp_path: Path):
     found = judgement(configuration(tmp_path), *items)

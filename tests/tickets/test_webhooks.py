@@ -26,6 +26,7 @@ from tests.tickets.test_source import cycles, id_of, ran, run_to_its_end
 from tests.tickets.tracked import Tracked, github, project, settings
 
 MIXED = settings(webhook=True)
+QUARTER = 900.0
 
 
 def told(issue: Issue, *, whole: bool = True, **changes: Any) -> Notice:
@@ -311,6 +312,47 @@ async def test_a_deleted_ticket_ends_its_run_but_not_right_after_our_write(clock
         it.hub.delete(issue)
         assert await it.tell(told(issue, whole=False)) == []
         await it.cycle(601)
+        assert await it.tell(told(issue, whole=False)) == ["closed"]
+
+
+async def queue_run(it: Tracked, issue: Issue) -> None:
+    """The projector knows of the run of this ticket, and has written nothing on it yet."""
+    (run,) = await it.runs()
+    await it.memories.put(id_of(issue), TicketMemory(project="shop", run=run.id, status=run.status))
+
+
+@virtual
+async def test_a_ticket_that_copies_do_not_have_yet_keeps_its_run(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(QUARTER - 1)
+        issue = it.hub.open("fix")
+        opened = told(issue)
+        issue.deleted = True
+        assert await it.tell(opened) == ["ready:fix"]
+        await queue_run(it, issue)
+        # GitHub tells of the label in a webhook of its own, and then the sweep comes
+        assert await it.tell(opened) == []
+        await it.cycle(5)
+        assert sum(seen.path.endswith(f"/issues/{issue.number}") for seen in it.hub.seen) == 2
+        issue.deleted = False
+        await it.cycle()
+        assert await it.states(id_of(issue)) == ["ready:fix", "claimed:enqueued"]
+
+
+@virtual
+async def test_a_ticket_that_stays_away_ends_a_run_of_which_nothing_was_written(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        await it.tell(told(issue))
+        await queue_run(it, issue)
+        it.hub.delete(issue)
+        assert await it.tell(told(issue, whole=False)) == []
+        await it.cycle(61)
         assert await it.tell(told(issue, whole=False)) == ["closed"]
 
 

@@ -70,7 +70,7 @@ MOST_REMEMBERED = 20_000
 GONE_AFTER = timedelta(minutes=10)
 """A ticket that we wrote on so recently may be missing only in a copy that is behind."""
 DOUBT_SECONDS = 60.0
-"""So long copies may show a ticket as it was before another replica was told that it is ready."""
+"""So long copies may show a ticket as it was before another reader was told that it is ready, or not have it yet."""
 SHORTEST_INTERVAL = 10.0
 NO_PROJECT = "No project of Harken matches this ticket, so its label starts nothing."
 
@@ -135,7 +135,7 @@ class TicketSource:
         # tickets whose run is over and shown, as they were then
         self._finished: dict[str, _Shape] = {}
         self._sweeping = True
-        # since when tickets are shown that do not want it, of which only others have seen that
+        # since when tickets are missing, or shown not to want a run, of which others have seen that they do
         self._doubts: dict[str, float] = {}
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
@@ -278,6 +278,9 @@ class TicketSource:
         if memory is None or not memory.run or is_over(memory):
             return []
         wrote = memory.wrote_at
+        if wrote is None and self._is_in_doubt(id):
+            # a webhook or a list has shown it, and right after it was opened a copy may not have it
+            return []
         if wrote is not None and self._clock.now() - wrote < GONE_AFTER:
             return []
         return [gone_event(id, memory.project, self._settings.name)]
@@ -345,7 +348,7 @@ class TicketSource:
 
     def _is_doubtful(self, placed: Placed, before: str | None) -> bool:
         """Whether this may be a copy from before another replica learned that the ticket is ready."""
-        ticket, now = placed.ticket, self._clock.monotonic()
+        ticket = placed.ticket
         if is_wanted(placed.standing.state):
             self._doubts.pop(ticket.id, None)
             if ticket.updated_at is not None:
@@ -355,9 +358,13 @@ class TicketSource:
         if not is_wanted(before or "") or (seen is not None and _changed_at(ticket) > seen):
             self._doubts.pop(ticket.id, None)
             return False
-        first = self._doubts.get(ticket.id)
+        return self._is_in_doubt(ticket.id)
+
+    def _is_in_doubt(self, id: str) -> bool:
+        """Whether a ticket is shown like this, or is missing, for so short a time that a copy may be behind."""
+        now, first = self._clock.monotonic(), self._doubts.get(id)
         if first is None:
-            _remember(self._doubts, ticket.id, now)
+            _remember(self._doubts, id, now)
         return first is None or now - first < DOUBT_SECONDS
 
     async def _tend(self, location: str, placed: Placed, memory: TicketMemory | None) -> None:
