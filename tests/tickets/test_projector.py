@@ -517,6 +517,32 @@ async def test_while_every_read_is_behind_only_the_newest_label_is_left(world: W
     assert world.board.labels(number) == {*PEOPLE, "harken:done"}
 
 
+async def test_the_label_of_the_run_before_in_a_read_that_is_behind_is_not_that_of_this_one(
+    world: World, clock: HandClock
+):
+    number = world.board.open(*PEOPLE)
+    run = await world.claim(number, status="running")
+    await world.settle(10)
+    world.store.move(run, "done")
+    await world.settle(10)
+    before = await world.ticket(number)
+    clock.advance(600)
+    # a person asks for another run, which is over before every copy shows that the label was taken off
+    world.board.unlabel(number, "harken:done")
+    run = await world.claim(number, status="ready")
+    plain = world.board.tracker.get
+
+    async def behind(id: str) -> Ticket:
+        return before
+
+    world.board.tracker.get = behind
+    world.store.move(run, "done")
+    await world.settle(10)
+    world.board.tracker.get = plain
+    assert world.lifecycle(number) == {"harken:done"}
+    assert not (await world.memory(number)).confirmed
+
+
 async def test_what_is_there_already_is_not_written_again(world: World):
     number = world.board.open("fix")
     run = await world.claim(number, status="running")

@@ -248,14 +248,18 @@ class TicketWriter:
     async def _swap(
         self, target: Target, ticket: Ticket, memory: TicketMemory, wanted: Lifecycle | None, *, share: float = 1.0
     ) -> TicketMemory:
-        """Write the label, unless a read that is not behind shows it: then only our memory of the write was lost."""
+        """Write the label, unless a read that is not behind shows it: then only our memory of the write was lost.
+
+        Before the first write for a run, the label may be that of the run before, which a person has taken off since,
+        in a copy that does not know it yet."""
         labels = target.settings.lifecycle
-        behind = _is_behind(ticket, memory)
-        there = labels.state_of(ticket.labels) == wanted and not labels.surplus(ticket.labels, wanted)
-        after = ticket if there and not behind else await self._write_labels(target, ticket, memory, wanted, share)
+        is_right = labels.state_of(ticket.labels) == wanted and not labels.surplus(ticket.labels, wanted)
+        of_earlier_run = memory.shown is None and memory.wrote_at is not None
+        there = is_right and not of_earlier_run and not _is_behind(ticket, memory)
+        after = ticket if there else await self._write_labels(target, ticket, memory, wanted, share)
         now = self._clock.now()
         return await self._remember(
-            target, ticket.id, memory, shown=wanted, wrote_at=now, version=after.version, confirmed=there and not behind
+            target, ticket.id, memory, shown=wanted, wrote_at=now, version=after.version, confirmed=there
         )
 
     async def _write_labels(
