@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.cli.root import run
-from harken.simulation.anonymous import Anonymiser
+from harken.operate.anonymous import Anonymiser
 from harken.simulation.case_runner import run_cases
 from tests.simulation.configuration import write_configuration
 from tests.simulation.recording import record

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 from playwright.async_api import BrowserContext, Page, expect
 
+from harken.simulation.case_runner import run_cases
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
 
@@ -36,18 +37,24 @@ async def copied(page: Page, form: str, label: str = "Copy as") -> str:
     menu = page.locator("details.menu").filter(has=page.locator("summary", has_text=label)).first
     await menu.locator("summary").click()
     await menu.get_by_role("button", name=form, exact=True).click()
-    await expect(page.get_by_text(f"{form} is copied").last).to_be_visible()
+    await expect(page.get_by_text(f"{form} is copied", exact=True).last).to_be_visible()
     return str(await page.evaluate("navigator.clipboard.readText()"))
 
 
 async def test_each_thing_is_copied_in_its_forms(page: Page, window: BrowserContext, harken: HarkenProcess) -> None:
     await window.grant_permissions(["clipboard-read", "clipboard-write"])
-    await harken.send("deploys", id="d-1", service="checkout")
+    await harken.send("deploys", id="d-1", service="checkout", by="Ada Lovelace")
     await harken.send("broken", id="b-1", numbers=[1])
     event = next(row for row in (await harken.call("GET", "/api/events"))["items"] if row["key"] == "d-1")
     await page.goto(f"/events/{event['id']}")
     assert await copied(page, "Command") == f"harken events show {event['id']}"
-    assert await copied(page, "Test") == f"harken test add {event['id']} --trigger deploys"
+    assert await copied(page, "Command for a test") == f"harken test add {event['id']} --trigger deploys"
+    case = await copied(page, "Test")
+    (harken.directory / "tests").mkdir()
+    (harken.directory / "tests" / "copied.yaml").write_text(case)
+    assert "Ada Lovelace" not in case, "people are replaced"
+    assert "service: checkout" in case
+    assert (await asyncio.to_thread(run_cases, harken.directory)).failed == 0
     where = await copied(page, "CEL")
     found = await harken.call("GET", f"/api/events?where={quote(where, safe='')}")
     assert [row["id"] for row in found["items"]] == [event["id"]]

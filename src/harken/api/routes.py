@@ -164,6 +164,7 @@ _TABLE = (
         trigger="text", since="since", until="since", dry="flag", replay_id="text",
     ),
     _get("events.show", "/api/events/{id:int}", id="count"),
+    _get("events.case", "/api/events/{id:int}/case", id="count", trigger="text"),
     _post("events.forget", "/api/events/forget", subject="text", yes="flag"),
     _post("events.star", "/api/events/{id:int}/star", id="count", trigger="text", note="text"),
     _post("events.unstar", "/api/events/{id:int}/unstar", id="count", trigger="text"),

@@ -26,6 +26,7 @@ __all__ = [
     "DraftShown",
     "Event",
     "EventBank",
+    "EventCase",
     "EventType",
     "Explanation",
     "Exported",
@@ -146,6 +147,16 @@ class EventBank(TypedDict):
     fired: list[BankedEvent]
     filtered: list[BankedEvent]
     error: list[BankedEvent]
+
+
+class EventCase(TypedDict):
+    """A test case of an event. `kept`: the fields whose values the condition needs as they are."""
+
+    name: str
+    trigger: str
+    outcome: str
+    kept: list[str]
+    yaml: str
 
 
 class Star(TypedDict, total=False):
@@ -685,6 +696,7 @@ ANSWERS: Mapping[str, Any] = {
     "feeds.show": FeedDetail,
     "events.list": Event,
     "events.show": Event,
+    "events.case": EventCase,
     "events.star": Star,
     "events.unstar": Star,
     "triggers.bank": EventBank,

@@ -99,6 +99,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "feeds.show": _sees("feed", "name"),
     "events.list": _sees("list", "verdicts"),
     "events.show": _sees("event", "id"),
+    "events.case": _sees("event", "id"),
     "events.star": _does("event", "id"),
     "events.unstar": _does("event", "id"),
     "events.replay": _does("event", "id"),

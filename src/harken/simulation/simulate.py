@@ -14,8 +14,8 @@ from harken.config.loaded import Loaded
 from harken.config.settings import is_url
 from harken.durations import format_duration
 from harken.errors import Misconfigured
+from harken.operate.anonymous import Anonymiser
 from harken.operate.configuration import load_directory
-from harken.simulation.anonymous import Anonymiser
 from harken.simulation.cases import TESTS, shown_name
 from harken.simulation.configuration import Configuration, SharedPlans, in_use
 from harken.simulation.fault_counts import count_faults

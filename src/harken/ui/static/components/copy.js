@@ -1,6 +1,6 @@
 // Copy to the clipboard and say so; and the menu that offers a thing in several forms.
 import { html } from "../vendor/preact.js";
-import { post } from "../api.js";
+import { at, get, post } from "../api.js";
 import { may } from "../session.js";
 import { toast, toastError } from "./toast.js";
 
@@ -46,6 +46,14 @@ export function asCurl(path, body) {
 export function signedCurl(feed, event) {
   if (!may("webhooks.curl") || !feed?.startsWith("webhook/")) return null;
   return async () => (await post("/api/webhooks/curl", { id: feed, ...(event ? { event } : {}) })).command;
+}
+
+/** An event as a test: the case itself, without secrets and people, and the command that writes it to a file. */
+export function testForms(event, trigger, of = "") {
+  return {
+    [`Test${of}`]: may("events.case") ? async () => (await get(at`/api/events/${event}/case?trigger=${trigger}`)).yaml : null,
+    [`Command for a test${of}`]: () => command("test", "add", String(event), "--trigger", trigger),
+  };
 }
 
 /** A command of ours: command("runs", "show", id). Words that a shell would take apart are quoted. */

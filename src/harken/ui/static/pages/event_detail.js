@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { clauseFor } from "../components/clause.js";
-import { asCurl, command, copy, CopyMenu, signedCurl } from "../components/copy.js";
+import { asCurl, command, copy, CopyMenu, signedCurl, testForms } from "../components/copy.js";
 import { JsonDiff } from "../components/json_diff.js";
 import { JsonView, pathText } from "../components/json_view.js";
 import { Link } from "../components/link.js";
@@ -57,7 +57,7 @@ function Buttons({ event, reload, alone }) {
     // only a generic webhook has a form that we can make again
     "cURL, signed": event.feed_id.startsWith("webhook/generic/") ? signedCurl(event.feed_id, event.id) : null,
     Command: () => command("events", "show", String(event.id)),
-    ...Object.fromEntries(event.verdicts.map(({ trigger }) => [event.verdicts.length > 1 ? `Test of ${trigger}` : "Test", () => command("test", "add", String(event.id), "--trigger", trigger)])),
+    ...Object.assign({}, ...event.verdicts.map(({ trigger }) => testForms(event.id, trigger, event.verdicts.length > 1 ? ` of ${trigger}` : ""))),
     Link: () => `${location.origin}/events/${event.id}`,
   };
   const replay = (trigger) => async () => {

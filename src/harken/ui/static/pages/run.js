@@ -2,7 +2,7 @@
 import { html, useEffect } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
-import { asCurl, command, CopyMenu } from "../components/copy.js";
+import { asCurl, command, CopyMenu, testForms } from "../components/copy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Loading, Shown } from "../components/states.js";
@@ -57,7 +57,7 @@ function Head({ run, reload }) {
     cURL: () => asCurl(`/api/runs/${run.id}`),
     Command: () => command("runs", "show", run.id),
     "Command to rerun": () => command("runs", "rerun", run.id),
-    Test: run.trigger && run.event_ids.length === 1 ? () => command("test", "add", String(run.event_ids[0]), "--trigger", run.trigger) : null,
+    ...(run.trigger && run.event_ids.length === 1 ? testForms(run.event_ids[0], run.trigger) : {}),
     YAML: async () => (await get(at`/api/workflows/${run.workflow}`)).yaml,
     Link: () => location.href,
   };

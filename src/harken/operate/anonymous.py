@@ -17,13 +17,16 @@ _PERSON = re.compile(
     r"|recipient|from|to|cc|customer|person|first_?name|last_?name|full_?name|display_?name|handle|ip|birth\w*)$",
     re.IGNORECASE,
 )
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+# these begin only where a word does and have an end: a long text without a match takes no longer than another
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+")
 _URL = re.compile(r"https?://[^\s\"'<>)]+")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
-_PHONE = re.compile(r"(?<![\w.-])\+?\d[\d ()/-]{7,}\d(?![\w-])")
+_PHONE = re.compile(r"(?<![\w.-])\+?\d[\d ()/-]{7,40}\d(?![\w-])")
 _HANDLE = re.compile(r"(?<!\w)@[A-Za-z][\w.-]+")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-]\d{2}:?\d{2})?)?")
 MASK = "***"
+NAME_END = 64
+"""So much of the end of a field's name tells what it has."""
 
 
 class Anonymiser:
@@ -34,7 +37,8 @@ class Anonymiser:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secrets)
-        self._stand_ins: dict[tuple[str, str], str] = {}
+        self._stand_ins: dict[str, dict[str, str]] = {"person": {}, "text": {}, "page": {}, "number": {}}
+        self._made: set[str] = set()
 
     def data(self, value: Any, keep: Collection[Path] = (), path: Path = ()) -> Any:
         """The value without secrets and people, except for what is to be kept, which only loses its secrets."""
@@ -64,7 +68,7 @@ class Anonymiser:
         # `user: {name: …}` and `name: …` are people; so is any text below `author`
         if _EMAIL.fullmatch(value) or _URL.fullmatch(value):
             return self._without_patterns(value)
-        if any(_PERSON.search(name) for name in names[-2:]):
+        if any(_PERSON.search(name[-NAME_END:]) for name in names[-2:]):
             return self._stand_in("person", value)
         if " " in value.strip() or "\n" in value:
             return self._stand_in("text", value)
@@ -80,7 +84,9 @@ class Anonymiser:
         )
 
     def _stand_in(self, kind: str, value: str) -> str:
-        if value.startswith(f"{kind}-") and value in self._stand_ins.values():
+        if value in self._made and value.startswith(f"{kind}-"):
             return value
-        number = 1 + sum(known[0] == kind for known in self._stand_ins)
-        return self._stand_ins.setdefault((kind, value), f"{kind}-{number}")
+        known = self._stand_ins[kind]
+        found = known.setdefault(value, f"{kind}-{len(known) + 1}")
+        self._made.add(found)
+        return found

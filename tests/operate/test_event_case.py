@@ -1,0 +1,99 @@
+"""An event as a test case for who looks at it: what `harken test add` writes, and nothing of what others have."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from harken.errors import NotFound, Refused
+from harken.event import Event
+from harken.operate.anonymous import Anonymiser
+from harken.operate.event_case import MOST_BYTES
+from harken.operate.principal import Principal
+from tests.operate.operator_world import Office
+
+SECRET = "s3cr3t-of-the-installation-42"
+
+
+async def came(office: Office, **data: object) -> int:
+    """An incident about which `oncall` and `digest` decide; its number."""
+    event = msgspec.structs.replace(office.incident("INC-1"), data={"id": "INC-1", "urgency": "high", **data})
+    return await shown(office, event)
+
+
+async def shown(office: Office, event: Event) -> int:
+    await office.shows(event)
+    return int((await office.ask("events.list", limit=1))["items"][0]["id"])
+
+
+async def test_secrets_and_people_are_replaced_and_the_verdict_stands_in_it(office: Office) -> None:
+    office.operator.loaded = replace(office.loaded, secrets=frozenset({SECRET}))
+    id = await came(office, assignee={"name": "Ana Muster"}, link=f"https://x.example/?t={SECRET}")
+
+    case = await office.ask("events.case", id=id, trigger="oncall")
+
+    assert (case["name"], case["outcome"], case["kept"]) == (f"event {id} is fired for oncall", "fired", [])
+    assert "urgency: high" in case["yaml"] and "outcome: fired" in case["yaml"]
+    assert "Ana" not in case["yaml"] and SECRET not in case["yaml"]
+
+
+async def test_what_the_condition_needs_of_a_person_is_named_above_the_case(office: Office) -> None:
+    needs = msgspec.structs.replace(office.loaded.triggers[0], condition='event.owner == "Ana Muster"')
+    office.operator.loaded = replace(office.loaded, triggers=(needs, *office.loaded.triggers[1:]))
+    id = await came(office, owner="Ana Muster")
+
+    case = await office.ask("events.case", id=id, trigger="oncall")
+
+    assert case["kept"] == ["owner"]
+    assert case["yaml"].startswith("# The condition needs these values as they are: owner\ncases:\n")
+
+
+async def test_a_trigger_is_named_if_several_have_decided(office: Office) -> None:
+    id = await came(office)
+    with pytest.raises(Refused, match=f"2 triggers have decided about event {id}"):
+        await office.ask("events.case", id=id)
+    assert (await office.ask("events.case", id=id, trigger="digest"))["outcome"] == "gathered"
+
+
+async def test_who_sees_one_trigger_is_told_of_no_other_not_even_by_what_is_refused(office: Office) -> None:
+    id = await came(office)
+    viewer = Principal(name="v", role="viewer", triggers=("digest", "oncal"))
+    theirs = office.operator.acting_as(viewer)
+
+    assert (await theirs.call("events.case", id=id))["trigger"] == "digest"
+    refused = []
+    for name in ("oncall", "oncal", "nobodys"):
+        with pytest.raises(NotFound) as found:
+            await theirs.call("events.case", id=id, trigger=name)
+        refused.append((found.value.message.replace(name, "…"), found.value.fix.replace("digest", "")))
+    assert len({message for message, _ in refused}) == 1
+    assert [fix for _, fix in refused if "oncall" in fix] == []
+
+
+async def test_an_event_that_no_trigger_of_theirs_has_is_not_there(office: Office) -> None:
+    id = await came(office)
+    theirs = office.operator.acting_as(Principal(name="v", role="viewer", triggers=("deploys",)))
+    with pytest.raises(NotFound, match=f"there is no event {id}"):
+        await theirs.call("events.case", id=id, trigger="oncall")
+
+
+async def test_what_cannot_be_a_case_is_refused_with_the_way_out(office: Office) -> None:
+    id = await came(office, text="x" * MOST_BYTES)
+    with pytest.raises(Refused, match="which is much for a test case") as large:
+        await office.ask("events.case", id=id, trigger="oncall")
+    assert large.value.fix == f"Have it written to a file: harken test add {id}"
+
+    small = await shown(office, office.incident("INC-2"))
+    office.operator.loaded = replace(office.loaded, rows={"oncall": "row-7"})
+    with pytest.raises(Refused, match="trigger oncall is in no file"):
+        await office.ask("events.case", id=small, trigger="oncall")
+
+
+@pytest.mark.parametrize("data", [{"x": "a" * 64_000}, {"x": "(1-" * 20_000}, {"_birth" * 10_000 + "!": "a"}])
+def test_no_text_takes_long_to_be_searched_for_people(data: dict[str, str]) -> None:
+    began = time.process_time()
+    Anonymiser(()).data(data)
+    assert time.process_time() - began < 1
