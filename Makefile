@@ -30,7 +30,7 @@ help: ## Show this list
 run: $(RUN) ## Start the demo: a small incident service, and workflows that react to it
 	@$(BIN)/harken demo $(DEMO)
 
-test: setup servers ## Run all tests (about a quarter of an hour on two cores)
+test: setup servers ## Run all tests (about twelve minutes on two cores)
 	@echo "tests: running"
 	@$(PYTEST) tests
 
