@@ -44,6 +44,10 @@ def memory(
     )
 
 
+ENDED_TOO_LATE = replace(memory(None, "cancelled", confirmed=False), settled="r1:done:1")
+"""The run was done when its wish had been taken back: it counts as cancelled."""
+
+
 def told(seen: Observation) -> str | None:
     if seen.look:
         assert seen.placed is None
@@ -114,6 +118,9 @@ def judged(shown: Ticket, of: TicketMemory | None, known: str | None = None, *, 
         (ticket("fix"), memory(None, "cancelled", confirmed=False, settled=False), "withdrawn:label", True, None),
         # it ended in the moment in which the wish was taken back
         (ticket("fix"), memory(None, confirmed=False), "unrouted", True, "ready:fix@r1"),
+        (ticket("fix"), ENDED_TOO_LATE, "unrouted", True, "ready:fix@r1"),
+        (ticket("fix"), ENDED_TOO_LATE, "unrouted", False, "look"),
+        (ticket("fix"), ENDED_TOO_LATE, "claimed:cancelled", True, "claimed:cancelled"),
     ],
 )
 def test_after_a_run(shown: Ticket, of: TicketMemory, known: str | None, single: bool, state: str | None) -> None:

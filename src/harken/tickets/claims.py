@@ -179,7 +179,9 @@ def _is_wanted_again(placed: Placed, memory: TicketMemory, known: str, settings:
 
 def _is_settled(memory: TicketMemory) -> bool:
     """Whether the ticket was brought to what the end of its run says."""
-    return memory.settled.startswith(f"{memory.run}:{memory.status}:")
+    # a run that was done too late counts as cancelled, and the ticket was brought to its own state
+    ends = ("done", "cancelled") if memory.status == "cancelled" else (memory.status,)
+    return memory.settled.startswith(tuple(f"{memory.run}:{end}:" for end in ends))
 
 
 def _confirms(placed: Placed, memory: TicketMemory, settings: TrackerSettings) -> bool:
