@@ -22,7 +22,7 @@ from harken.simulation.engine import Simulation
 from harken.simulation.fleet import Fleet
 from harken.simulation.script import Arrival
 from harken.simulation.sources import Occurrence, RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream
-from harken.simulation.ticket_platform import ScriptedTicket, TicketPlatform
+from harken.simulation.ticket_platform import TicketPlatform
 from harken.tickets import Lifecycle, feed_name, tracker_of, trigger_name
 from harken.tickets.settings import FIRST_STEP
 
@@ -279,14 +279,17 @@ def judge_tickets(
         if len(mine) > found.wishes:
             yield Fault(kind="doubled", reason=f"{wishes}, and {len(mine)} runs", **told)
         shown = [label for label in found.now.labels if platform.settings.lifecycle.others([label]) == []]
-        allowed = [[platform.settings.lifecycle.label(state)] for state in _end_labels(found, mine)] or [[]]
+        allowed = [[platform.settings.lifecycle.label(state)] for state in _end_labels(mine)] or [[]]
+        if found.withdrawn and not platform.asks(found):
+            # taken back when the run had just ended, it counts as cancelled
+            allowed.append([])
         if shown not in allowed and read:
             ended = mine[-1].status if mine else "no run"
             reason = f"it shows {', '.join(shown) or 'no label of ours'}, and its run is {ended}"
             yield Fault(kind="mislabelled", reason=reason, **told)
 
 
-def _end_labels(found: ScriptedTicket, runs: Sequence[Run]) -> list[Lifecycle]:
+def _end_labels(runs: Sequence[Run]) -> list[Lifecycle]:
     """The label that the ticket must show at the end: that of its newest run. None for one that was cancelled."""
     if not runs:
         return []

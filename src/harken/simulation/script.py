@@ -128,7 +128,8 @@ class TicketChange(msgspec.Struct, frozen=True, kw_only=True):
 
     `open` makes the ticket in the project, with these labels; `again` takes off the label of a run's end, if it was
     shown, which asks for another run. `webhooks`: how many tell of it, where the tracker has them; each is sent once.
-    `lag`: lists and searches show it only so many seconds later, and a read of this ticket alone a few.
+    `lag`: lists and searches show it, and what we write after it, only so many seconds later; a read of this ticket
+    alone is behind for a few.
     """
 
     at: float

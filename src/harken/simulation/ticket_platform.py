@@ -50,6 +50,10 @@ class ScriptedTicket:
         self.withdrawn = False
         # whether the label of a run's end was shown to a reader, since it was written
         self.end_shown = False
+        # the last version before the newest wish: the label of an end that it shows is of an earlier run
+        self.before_wish = 0
+        # how far copies are behind since a person has changed it last; what we write comes as late
+        self.lag = 0.0
         self.history: list[LabelChange] = []
         self.comments: list[Comment] = []
         # each version with the time at which it was written, and how far copies are behind
@@ -64,9 +68,9 @@ class ScriptedTicket:
         versions = reversed(self._versions)
         return next((ticket for at, lag, ticket in versions if at + min(lag, SHORT_LAG) <= now), None)
 
-    def replace(self, ticket: Ticket, now: float, lag: float) -> None:
+    def replace(self, ticket: Ticket, now: float) -> None:
         self.now, self.changed_at = ticket, now
-        self._versions.append((now, lag, ticket))
+        self._versions.append((now, self.lag, ticket))
 
 
 class TicketPlatform:
@@ -103,7 +107,8 @@ class TicketPlatform:
         person = self._person(found.project)
         old = set() if item.what == "open" else set(before.labels)
         self._note(found, person, set(labels) - old, old - set(labels))
-        self._write(found, msgspec.structs.replace(before, labels=labels, closed=closed), item.lag)
+        found.lag = item.lag
+        self._write(found, msgspec.structs.replace(before, labels=labels, closed=closed))
         return Notice(location=found.project.location, id=found.now.id, ticket=found.now, sent_at=self._now())
 
     def _open(self, item: TicketChange) -> None:
@@ -149,6 +154,7 @@ class TicketPlatform:
             shows = self.settings.lifecycle.state_of(labels) not in (None, Lifecycle.PENDING)
             found.least = found.wishes if not found.withdrawn else 0 if shows else 1
             found.end_shown = False
+            found.before_wish = int(found.now.version or 0)
         elif was and not asks:
             found.withdrawn = True
             found.least = 0
@@ -172,10 +178,10 @@ class TicketPlatform:
         found.history += [LabelChange(label=label, added=True, actor=who, at=now) for label in sorted(added)]
         found.history += [LabelChange(label=label, added=False, actor=who, at=now) for label in sorted(removed)]
 
-    def _write(self, found: ScriptedTicket, ticket: Ticket, lag: float) -> None:
+    def _write(self, found: ScriptedTicket, ticket: Ticket) -> None:
         version = str(next(self._versions))
         changed = msgspec.structs.replace(ticket, updated_at=self._now(), version=version)
-        found.replace(changed, self._true.time(), lag)
+        found.replace(changed, self._true.time())
 
     def _now(self) -> datetime:
         return from_unix(self._true.time())
@@ -205,7 +211,8 @@ class TicketPlatform:
 
     def show(self, found: ScriptedTicket, ticket: Ticket) -> None:
         """Somebody of us reads the ticket in this version."""
-        found.end_shown = found.end_shown or self.settings.lifecycle.state_of(ticket.labels) in _ENDS
+        is_end = self.settings.lifecycle.state_of(ticket.labels) in _ENDS
+        found.end_shown = found.end_shown or (is_end and int(ticket.version) > found.before_wish)
 
     def swap(self, id: str, add: Sequence[str], remove: Sequence[str]) -> Ticket | None:
         """Our own account changes the labels of a ticket."""
@@ -216,7 +223,7 @@ class TicketPlatform:
         kept = [label for label in found.now.labels if label.casefold() not in gone]
         labels = tuple(dict.fromkeys([*kept, *add]))
         self._note(found, OURS, set(labels) - set(found.now.labels), set(found.now.labels) - set(labels))
-        self._write(found, msgspec.structs.replace(found.now, labels=labels), 0.0)
+        self._write(found, msgspec.structs.replace(found.now, labels=labels))
         return found.now
 
     def comment(self, id: str, text: str) -> Comment:
