@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from tests.forked_workers import takes_long
 from tests.memory_files import in_memory
 
 __all__ = ["logs_as_they_were"]
@@ -53,8 +52,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("process") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROCESS_SECONDS))
-    # what takes long begins early, so that no worker is still busy with it when the others are done
-    items.sort(key=lambda item: not takes_long(item))
 
 
 def pytest_collection_finish() -> None:

@@ -50,7 +50,10 @@ def pytest_runtestloop(session: pytest.Session) -> object:
 
 
 def deal(items: Sequence[pytest.Item]) -> list[list[int]]:
-    """The tests in portions, by their number: those of a group, some of a file, or a single one that takes long."""
+    """The tests in portions, by their number: those of a group, some of a file, or a single one that takes long.
+
+    What takes longest comes first, so that no worker is still busy with it when the others are done.
+    """
     portions: list[list[int]] = []
     groups: dict[str, list[int]] = {}
     file: Path | None = None
@@ -66,7 +69,7 @@ def deal(items: Sequence[pytest.Item]) -> list[list[int]]:
         else:
             file = None if takes_long(item) else item.path
             portions.append([index])
-    return portions
+    return sorted(portions, key=lambda portion: sum(takes_long(items[index]) for index in portion), reverse=True)
 
 
 class Worker:

@@ -92,6 +92,21 @@ class TestRun:
         assert _last_line(printed) == "200 passed, 1 warning"
         assert "UserWarning: nine" in printed
 
+    def test_what_takes_longest_begins_first(self, run: Run, tmp_path: Path) -> None:
+        run(
+            f"def note(name): pathlib.Path({str(tmp_path)!r}, 'log').open('a').write(name + ' ')\n"
+            "def test_short(): note('short')\n"
+            "@pytest.mark.process\n"
+            "def test_long(): note('long')\n"
+            "@pytest.mark.process\n"
+            "@pytest.mark.worker_group('many')\n"
+            "@pytest.mark.parametrize('n', range(2))\n"
+            "def test_group(n): note('group')\n",
+            workers=1,
+        )
+
+        assert (tmp_path / "log").read_text().split() == ["group", "group", "long", "short"]
+
     def test_after_the_first_failure_no_more_are_dealt_out(self, run: Run) -> None:
         printed = run("@pytest.mark.parametrize('n', range(5000))\ndef test_n(n): assert n\n", "-x", workers=2)
 

@@ -26,12 +26,17 @@ FLAGS = (
 )
 
 
+BROWSERS = 2
+"""So many workers may have one: all these tests in one worker would last longer than everything else."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # the browser lives in one event loop, and all tests that use it with it
+    # a browser lives in one event loop, and all tests that use it with it
     here = Path(__file__).parent
+    files = sorted({item.path for item in items if here in item.path.parents})
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.worker_group("browser"))
+            item.add_marker(pytest.mark.worker_group(f"browser-{files.index(item.path) % BROWSERS}"))
             item.add_marker(pytest.mark.process)
             if isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
