@@ -44,7 +44,7 @@ def tricked(tmp_path: Path, clock: Any, host: Host) -> Any:
 
 async def refused(ledger: Ledger) -> HarkenError:
     with pytest.raises(HarkenError) as caught:
-        await page(ledger.source)
+        await read(ledger.source)
     return caught.value
 
 

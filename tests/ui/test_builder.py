@@ -311,9 +311,10 @@ async def test_a_trigger_is_written_to_a_file_after_its_diff_and_fires(page: Pag
     assert not file.exists()
     await dialog.get_by_role("button", name="Write and load it").click()
 
+    # first what goes away by itself
+    await expect(page.get_by_text("workflows/filed.yaml is written, and Harken took it")).to_be_visible()
     await expect(page).to_have_url(f"{harken.url}/triggers/filed")
     await expect(page.get_by_role("heading", name="filed")).to_be_visible()
-    await expect(page.get_by_text("workflows/filed.yaml is written, and Harken took it")).to_be_visible()
     assert file.read_text().startswith("name: filed\ntrigger:\n  webhook:\n")
     shown = await harken.call("GET", "/api/triggers/filed")
     assert (shown["source"], shown["row"]) == ("workflows/filed.yaml", None)

@@ -119,6 +119,8 @@ class Replica:
 
     async def status(self) -> Mapping[str, Any]:
         code, found = await self.get("/api/status")
+        if code == 503:
+            raise RetryLater(str(found))
         assert code == 200, (code, found)
         return dict(found)
 
