@@ -159,3 +159,18 @@ async def test_both_pages_are_accessible_in_both_themes_and_at_both_widths(
             f"/runs/{run}?rerun=start": ".rerun .primary",
         },
     )
+
+
+async def test_keys_that_are_pressed_before_the_list_is_drawn_again_count(
+    shared_page: Page, shared_harken: HarkenProcess
+) -> None:
+    for number in range(3):
+        await shared_harken.send("deploys", id=f"fast-{number}", service="checkout")
+    await newest_run(shared_harken, "deploys", "done")
+    await shared_page.goto("/runs")
+    rows = shared_page.locator(".virtual-row")
+    await expect(rows.nth(2)).to_be_visible()
+    third = await rows.nth(2).get_attribute("id")
+    press = 'document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "j", bubbles: true }))'
+    await shared_page.evaluate(";".join([press] * 3))
+    await expect(shared_page.locator(f"#{third}")).to_have_attribute("aria-selected", "true")

@@ -31,17 +31,30 @@ export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list
     if (onEnd && top + frame.current.clientHeight > rows.length * height - 20 * height) onEnd();
   };
   useEffect(() => () => clearTimeout(saving.current), []);
-  const index = rows.findIndex((one) => keyOf(one) === selected);
+  // a key that is pressed before the list is drawn again counts from the one before it
+  const chosen = useRef(selected);
+  chosen.current = selected;
+  const find = () => rows.findIndex((one) => keyOf(one) === chosen.current);
+  const select = (key) => {
+    chosen.current = key;
+    onSelect?.(key);
+  };
+  const index = find();
   const move = (step) => {
-    const next = Math.min(rows.length - 1, Math.max(0, index < 0 ? 0 : index + step));
+    const from = find();
+    const next = Math.min(rows.length - 1, Math.max(0, from < 0 ? 0 : from + step));
     if (!rows[next]) return;
-    onSelect?.(keyOf(rows[next]));
+    select(keyOf(rows[next]));
     const above = next * height;
     const box = frame.current;
     if (above < box.scrollTop) box.scrollTop = above;
     else if (above + height > box.scrollTop + box.clientHeight) box.scrollTop = above + height - box.clientHeight;
   };
-  useListKeys({ move, open: () => rows[index] && onOpen?.(rows[index]), clear: () => onSelect?.("") });
+  const open = () => {
+    const one = rows[find()];
+    if (one) onOpen?.(one);
+  };
+  useListKeys({ move, open, clear: () => select("") });
   const onKeyDown = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -rows.length, End: rows.length }[event.key];
     if (!step) return;
