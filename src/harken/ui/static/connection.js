@@ -36,9 +36,10 @@ export function noteIncomplete() {
 
 /** Not again within a minute: a module that never loads must not become a page that flickers for ever. */
 function mayReload() {
-  const before = Number(sessionStorage.getItem(RELOADED) ?? 0);
-  sessionStorage.setItem(RELOADED, String(Date.now()));
-  return Date.now() - before > RELOAD_MS;
+  const may = Date.now() - Number(sessionStorage.getItem(RELOADED) ?? 0) > RELOAD_MS;
+  // asking in vain must not put it off
+  if (may) sessionStorage.setItem(RELOADED, String(Date.now()));
+  return may;
 }
 
 /** Ask for a sign of life whenever nothing else has had an answer for a while. */
