@@ -21,9 +21,9 @@ export function noteLost() {
 
 export function noteAnswer() {
   lastAnswer = Date.now();
+  if (incomplete && mayReload()) location.reload();
   if (awaySince.value) {
     awaySince.value = 0;
-    if (incomplete && mayReload()) location.reload();
     recoveries.value += 1;
   }
 }
