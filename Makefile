@@ -30,7 +30,7 @@ help: ## Show this list
 run: $(RUN) ## Start the demo: a small incident service, and workflows that react to it
 	@$(BIN)/harken demo $(DEMO)
 
-test: setup servers ## Run all tests (about twelve minutes on two cores)
+test: setup servers ## Run all tests (about a quarter of an hour on two cores)
 	@echo "tests: running"
 	@$(PYTEST) tests
 
@@ -47,6 +47,7 @@ check: setup ## Everything CI runs: ruff, mypy, import-linter, tests
 
 soak: setup servers ## The crash and property tests at length, about an hour; ROUNDS=10 for ten times as long
 	@HARKEN_SOAK=$(ROUNDS) $(PYTEST) --timeout 14400 $$($(BIN)/python -m tests.soak)
+	@HARKEN_SOAK=$(ROUNDS) $(BIN)/python -m pytest --timeout 14400 $$($(BIN)/python -m tests.soak --alone)
 
 bench: setup servers ## Measure throughput, lag, memory, start and growth; ONLY=growth,webhook for some of it
 	@$(BIN)/python -m bench$(if $(ONLY), --only $(ONLY))$(if $(QUICK), --quick)$(if $(PEERS), --peers)

@@ -14,10 +14,10 @@ from bench.processes import rss_megabytes
 from harken.app.application import App
 from harken.app.start import settle_memory
 from harken.app.store import open_store
-from harken.app.trigger_rows import TriggerRows
+from harken.app.stored_triggers import TriggerRows
 from harken.clock import SystemClock
 from harken.config.loaded import Loaded
-from harken.config.trigger_rows import RowCompiler
+from harken.config.stored_triggers import RowCompiler
 from harken.operate.configuration import credentials_of, load_directory
 from harken.store import DocumentChange, Store
 from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW

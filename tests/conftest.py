@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -55,5 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    if strategies := sys.modules.get("hypothesis.strategies"):
+        # which characters there are takes two seconds to find out in a new clone: once, and not in each worker
+        strategies.text().validate()
     gc.freeze()
     gc.enable()

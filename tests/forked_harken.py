@@ -197,6 +197,8 @@ def _be_harken(order: dict[str, object], out: int, err: int, given: int | None =
     os.chdir(str(order["directory"]))
     os.environ.clear()
     os.environ.update(order["env"])  # type: ignore[call-overload]
+    # packages of a test, which an interpreter would look for there as it starts
+    sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     time.tzset()
     return run(order["args"])  # type: ignore[arg-type]
 

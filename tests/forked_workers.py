@@ -3,6 +3,10 @@
 pytest-xdist starts its workers as programs, and each of them imports and collects all tests: with six workers and
 18,000 tests that is 107 s of CPU before the first test runs, here 18 s. The rest is as there: tests with the same
 `worker_group` run in one worker, one after the other, and a worker that dies fails the test that it was at.
+
+A test with the marker `again_alone` that fails is run once more when all others are over, and the machine has nothing
+else to do. What it said the first time is printed at the end either way. It is for tests of a browser, whose own time
+limits nobody can move; no test of the promise has it. At most three: more than that is no coincidence.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from _pytest.terminal import TerminalReporter
 from _pytest.tmpdir import TempPathFactory
 
 __all__ = ["deal", "takes_long"]
@@ -29,7 +34,25 @@ NEIGHBOURS = 16
 """How many tests of one file a worker gets at once, as they may share a fixture of their file."""
 AHEAD = 2
 """How many tests a worker must know: what a test set up is taken down at once if the next one does not need it."""
-LONG = ("tests/system/", "tests/docs/test_walk_through.py", "tests/mcp/test_conformance.py")
+MOST_AGAIN = 3
+AGAIN = "again"
+"""The outcome of a test that failed and is run once more."""
+LONG = (
+    "tests/system/",
+    "tests/docs/test_walk_through.py",
+    "tests/mcp/test_conformance.py",
+    "tests/operate/test_backtest_parity.py",
+)
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    return (AGAIN, "A", "AGAIN") if report.outcome == AGAIN else None
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    for report in terminalreporter.stats.get(AGAIN, ()):
+        terminalreporter.section(f"failed at first, and was run again: {report.nodeid}", sep="_")
+        terminalreporter.write_line(report.longreprtext)
 
 
 def takes_long(item: pytest.Item) -> bool:
@@ -99,6 +122,8 @@ class Dealer:
         self._session = session
         self._portions = deque(deal(session.items))
         self._workers: dict[Connection, Worker] = {}
+        self._indexes = {item.nodeid: index for index, item in enumerate(session.items)}
+        self._again: list[int] = []
         # made before the first fork: the directories of all workers are below it, and go with it
         self._directory = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
 
@@ -107,10 +132,10 @@ class Dealer:
         for number in range(workers):
             self._fork(number, ())
         try:
-            while self._workers:
-                for connection in wait(list(self._workers)):
-                    assert isinstance(connection, Connection)
-                    self._take(self._workers[connection])
+            self._take_all()
+            if self._again and not self._session.shouldfail:
+                self._fork(workers, self._again)
+                self._take_all()
         finally:
             # only after Ctrl-C there are any; they take down what they have set up, as nobody asks them for more
             for connection, worker in self._workers.items():
@@ -118,6 +143,12 @@ class Dealer:
                 os.waitpid(worker.pid, 0)
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)
+
+    def _take_all(self) -> None:
+        while self._workers:
+            for connection in wait(list(self._workers)):
+                assert isinstance(connection, Connection)
+                self._take(self._workers[connection])
 
     def _fork(self, number: int, left: Sequence[int]) -> None:
         here, there = Pipe()
@@ -147,12 +178,24 @@ class Dealer:
         config = self._session.config
         if kind == "report":
             report = config.hook.pytest_report_from_serializable(config=config, data=value)
+            if report.failed and self._runs_again(report.nodeid):
+                report.outcome = AGAIN
             config.hook.pytest_runtest_logreport(report=report)
         elif kind == "warning":
             config.hook.pytest_warning_recorded.call_historic(kwargs=value)
         else:
             worker.tests.popleft()
             self._deal_to(worker)
+
+    def _runs_again(self, nodeid: str) -> bool:
+        """Whether this test has a second try; it has none where so many fail that it is no coincidence."""
+        index = self._indexes[nodeid]
+        if self._session.items[index].get_closest_marker("again_alone") is None or index in self._again:
+            return False
+        if len(self._again) == MOST_AGAIN:
+            return False
+        self._again.append(index)
+        return True
 
     def _bury(self, worker: Worker) -> None:
         """Wait for a worker that ended. If it had tests left, it died at the first of them; a new one does the rest."""

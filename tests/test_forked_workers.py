@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Run:
 
     def run_them(text: str, *options: str, workers: int = 3) -> str:
         (tmp_path / "pytest.ini").write_text(
-            "[pytest]\nmarkers =\n    worker_group(name): together\n    process: long\n"
+            "[pytest]\nmarkers =\n    worker_group(name): together\n    process: long\n    again_alone: twice\n"
         )
         (tmp_path / "test_them.py").write_text(HEAD + text)
         command = [sys.executable, "-m", "pytest", "-p", "tests.forked_workers", "--rootdir", str(tmp_path)]
@@ -112,3 +112,38 @@ class TestRun:
 
         assert "stopping after 1 failures" in printed
         assert int(re.findall(r"(\d+) passed", printed)[-1]) < 1000
+
+
+class TestAgain:
+    TWICE = (
+        "@pytest.mark.again_alone\n"
+        "@pytest.mark.parametrize('n', range(20))\n"
+        "def test_n(n):\n"
+        "    if n in {failing}:\n"
+        "        tries = pathlib.Path({directory!r}, f'try-{{n}}').open('a+')\n"
+        "        tries.write('x'); tries.seek(0)\n"
+        "        assert len(tries.read()) == {good}, 'not yet'\n"
+    )
+
+    def test_a_test_that_may_is_run_once_more_and_what_it_said_is_printed(self, run: Run, tmp_path: Path) -> None:
+        printed = run(self.TWICE.format(failing=[3, 4], directory=str(tmp_path), good=2))
+
+        assert _last_line(printed) == "20 passed, 2 again"
+        assert "failed at first, and was run again: test_them.py::test_n[3]" in printed
+        assert "AssertionError: not yet" in printed
+
+    def test_one_that_fails_twice_has_failed(self, run: Run, tmp_path: Path) -> None:
+        printed = run(self.TWICE.format(failing=[3], directory=str(tmp_path), good=9))
+
+        assert (_last_line(printed), (tmp_path / "try-3").read_text()) == ("1 failed, 19 passed, 1 again", "xx")
+
+    def test_more_than_three_are_no_coincidence(self, run: Run, tmp_path: Path) -> None:
+        printed = run(self.TWICE.format(failing=[*range(5)], directory=str(tmp_path), good=2))
+
+        assert _last_line(printed) == "2 failed, 18 passed, 3 again"
+
+    def test_no_other_is_run_again(self, run: Run, tmp_path: Path) -> None:
+        text = self.TWICE.format(failing=[3], directory=str(tmp_path), good=2)
+        printed = run(text.replace("@pytest.mark.again_alone\n", ""))
+
+        assert _last_line(printed) == "1 failed, 19 passed"

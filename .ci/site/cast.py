@@ -101,32 +101,34 @@ def _row(screen: pyte.Screen, row: int) -> str:
 
 
 def draw(cast: str) -> str:
-    """The moving picture: each frame is visible for its share of the time."""
+    """The moving picture: each frame begins where the one before it ends, and the first one again after the last.
+
+    A frame that is not shown is not laid out, and between two frames nothing is computed: animated opacity would be,
+    sixty times a second and in each frame.
+    """
     shown = frames(cast)
-    whole = shown[-1][0] + END_SECONDS
+    ends = [at for at, _ in shown[1:]] + [shown[-1][0] + END_SECONDS]
     width, height = COLUMNS * WIDTH + 2 * MARGIN, ROWS * HEIGHT + 2 * MARGIN
-    rules, groups = [], []
-    for number, (at, rows) in enumerate(shown):
-        last = number == len(shown) - 1
-        begin, end = 100 * at / whole, 100 if last else 100 * shown[number + 1][0] / whole
-        hidden, visible = f"0%, {end:.2f}% {{ opacity: 0 }}", f"{begin:.2f}%, {end - 0.01:.2f}% {{ opacity: 1 }}"
-        rules.append(f"@keyframes f{number} {{ {hidden} {visible} }}")
+    groups = []
+    for number, ((at, rows), end) in enumerate(zip(shown, ends, strict=True)):
+        begin = f"f{number - 1}.end" if number else f"0s; f{len(shown) - 1}.end"
+        seen = f'<set id="f{number}" attributeName="display" to="inline" begin="{begin}" dur="{end - at:.2f}s"/>'
         lines = [
             f'<text y="{MARGIN + (row + 0.8) * HEIGHT:.0f}" xml:space="preserve">{text}</text>'
             for row, text in enumerate(rows)
             if text
         ]
-        name = "frame last" if last else "frame"
-        groups.append(f'<g class="{name}" style="animation-name: f{number}">{"".join(lines)}</g>')
+        name = "frame last" if number == len(shown) - 1 else "frame"
+        groups.append(f'<g class="{name}" display="none">{seen}{"".join(lines)}</g>')
     style = (
-        f".frame {{ opacity: 0; animation: {whole:.1f}s step-end infinite }}"
-        "@media (prefers-reduced-motion: reduce) { .frame { animation: none !important } .last { opacity: 1 } }"
+        "@media (prefers-reduced-motion: reduce) "
+        "{ .frame { display: none !important } .last { display: inline !important } }"
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="13.5">'
         "<title>harken demo in a terminal</title>"
-        f"<style>{''.join(rules)}{style}</style>"
+        f"<style>{style}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="#14252b"/>{"".join(groups)}</svg>\n'
     )
 

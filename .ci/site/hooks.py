@@ -31,6 +31,21 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(\]\()([^)\s]+)\)")
 IMAGE = re.compile(r'(<img [^>]*?src="([^"]+)")([^>]*>)')
 VIEW_BOX = re.compile(rb'<svg [^>]*viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"')
+BUNDLE = re.compile(r'<script src="([^"]*assets/javascripts/bundle\.[^"]+)"></script>')
+# Search, copy buttons and the marked heading need the theme's script, and it brings a megabyte of search index. A page
+# that is only read needs neither. An address with a query has words to search for or to mark.
+LATER = """<script>
+(() => {
+  const signs = ["pointermove", "pointerdown", "touchstart", "keydown", "focusin", "scroll"];
+  const begin = () => {
+    signs.forEach(sign => removeEventListener(sign, begin, true));
+    document.body.append(Object.assign(document.createElement("script"), {src: "BUNDLE"}));
+  };
+  document.documentElement.classList.replace("no-js", "js");
+  if (location.search) begin();
+  else signs.forEach(sign => addEventListener(sign, begin, {capture: true, passive: true}));
+})();
+</script>"""
 MADE = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
 
 RECIPES = {
@@ -130,10 +145,15 @@ def _size(source: str, page: Page) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """The theme's search is a dialog without a name."""
-    return output.replace(
+    """Name the start page and the dialog of the theme's search, and let the theme's script wait for a person."""
+    output = output.replace("<title>Harken - Harken</title>", "<title>Harken</title>")
+    output = output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )
+    later, found = BUNDLE.subn(lambda script: LATER.replace("BUNDLE", script[1]), output)
+    if found != 1:
+        raise PluginError(f"{page.file.src_uri}: the script of the theme is not where .ci/site/hooks.py looks for it")
+    return later
 
 
 def _linked(text: str, page: str, files: Files) -> str:

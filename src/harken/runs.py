@@ -79,6 +79,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     rev: str
     definition: Any
     share_with: Literal["", "viewer", "operator"] = ""
+    description: str = ""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -201,7 +201,8 @@ class AnnouncedSource(Protocol):
 class PushSource(Protocol):
     """Receives webhooks. It may have `max_bytes` and `max_per_minute`, limits of what is taken.
 
-    With `empty_answer` the answer is empty, for senders that show it to people.
+    With `empty_answer` the answer is empty, for senders that show it to people. With `claims_tickets` it is 202 only if
+    a run was started, and says which of three things became of the ticket.
     """
 
     async def receive(self, request: Request) -> list[Event]:
@@ -272,7 +273,14 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class SeekableSource(Protocol):
-    """A stream whose position is ours alone, and that can be read from any time that its broker still has."""
+    """A stream whose position is ours alone, and that can be read from any time that its broker still has.
+
+    `begins_with_new`: a first read leaves out what was there before the feed was created. It begins with what came
+    since then, however late the first connection is.
+    """
+
+    @property
+    def begins_with_new(self) -> bool: ...
 
     async def locate(self, at: datetime, cursor: Cursor) -> Located:
         """Find the first message of that time or later; `cursor` is our position. Nothing is moved, nobody disturbed.

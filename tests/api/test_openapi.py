@@ -44,6 +44,17 @@ def test_there_is_no_shape_of_an_operation_that_does_not_exist() -> None:
     assert set(ANSWERS) <= set(ROUTES)
 
 
+def test_everything_that_is_named_in_a_path_is_reached_by_a_link() -> None:
+    operations = [one for methods in SPECIFICATION["paths"].values() for one in methods.values()]
+    answers = [answer for one in operations for answer in one["responses"].values()]
+    links = [link for answer in answers for link in answer.get("links", {}).values()]
+    named = {name for name, route in ROUTES.items() if route.placed and not route.path.startswith("/admin")}
+    assert {link["operationId"] for link in links} == named
+    for link in links:
+        given = {name.removeprefix("path.") for name in link["parameters"]} - {"header.If-Match"}
+        assert given == ROUTES[link["operationId"]].placed
+
+
 def test_every_kind_of_parameter_has_a_schema_that_is_one() -> None:
     assert set(PARAMS) == set(Param.__args__)  # type: ignore[attr-defined]
     for schema in PARAMS.values():

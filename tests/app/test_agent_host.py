@@ -13,7 +13,7 @@ from aiohttp import web
 from harken.app.agent_host import agent_host
 from harken.errors import NeedsAttention
 from harken.http import Client, Reply
-from harken.run.agents.git import GitFailed, Remote, git
+from harken.run.agents.git_command import GitFailed, Remote, git
 from harken.services import registry
 from harken.source import Host
 from harken.testing import HandClock

@@ -52,6 +52,21 @@ async def test_a_ticket_is_explained_by_every_name_of_it(clock: VirtualClock, tm
 
 
 @virtual
+async def test_a_ticket_that_started_nothing_is_explained_by_where_it_stands(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, TWO) as (app, hub):
+        hub.add_repo("acme/docs")
+        await clock.sleep(60)
+        hub.open("harken:pending", by="leo")
+        await clock.sleep(300)
+        answer = await explain(app, "hub/shop", "acme/shop#1")
+        assert answer["outcome"] == "unmatched"
+        assert "started nothing: none of the labels of pipeline_from_label is on the ticket (fix)" in answer["sentence"]
+        assert answer["advice"] == ["See where the ticket stands now: harken tickets show acme/shop#1"]
+
+
+@virtual
 async def test_a_number_that_no_ticket_has_is_that_of_an_event(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, TWO) as (app, hub):
         hub.add_repo("acme/docs")

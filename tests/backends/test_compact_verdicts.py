@@ -10,9 +10,11 @@ import apsw
 import asyncpg  # type: ignore[import-untyped]
 import msgspec
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from harken.backends.encryption import PlainSeal
+from harken.backends.history import MOST_REMEMBERED, outcome_reader
 from harken.backends.postgres import PostgresStore
 from harken.backends.redis import RedisStore
 from harken.backends.redis.codec import EVENT_HEAD, encode_verdict
@@ -171,6 +173,19 @@ def test_verdicts_are_the_same_after_a_round_trip(number: int) -> None:
     verdicts = (*THOUSAND[:number], Verdict(trigger="ü", outcome="fired", run_id="ab" * 16))
     assert decode_verdicts(encode_verdicts(verdicts)) == verdicts
     assert decode_verdicts(msgspec.json.encode(verdicts)) == verdicts
+
+
+def test_the_outcome_of_one_trigger_is_found_in_each_form_however_often_it_comes() -> None:
+    read, wanted = outcome_reader("mine"), Verdict(trigger="mine", outcome="fired", run_id="ab" * 16)
+    few, many = THOUSAND[:2], THOUSAND[:40]
+    forms = [encode_verdicts(one) for one in ([wanted, *few], [*few, wanted], [*many, wanted], [wanted, *many])]
+    others = [encode_verdicts(few), encode_verdicts(many), msgspec.json.encode([])]
+    last = [Verdict(trigger="mine", outcome="held"), Verdict(trigger="mine", outcome="skipped")] * MOST_REMEMBERED
+    different = [encode_verdicts([*many, replace(one, reason=str(n))]) for n, one in enumerate(last)]
+    for _ in range(2):
+        assert [read(form) for form in forms] == ["fired"] * 4
+        assert [read(other) for other in others] == [""] * 3
+        assert [read(one) for one in different] == ["held", "skipped"] * MOST_REMEMBERED
 
 
 async def test_encrypting_a_file_keeps_the_runs_of_many_verdicts(tmp_path: Path, clock: HandClock) -> None:

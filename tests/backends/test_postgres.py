@@ -16,11 +16,11 @@ from harken.testing.store import (
     UpkeepContract,
 )
 from tests.backends.crashing import Crashing, Opening
-from tests.backends.postgres_database import server, url
+from tests.backends.postgres_database import emptied_url, emptier, server
 from tests.backends.quick_keys import quick_keys
 from tests.soak import SOAK, larger
 
-__all__ = ["quick_keys", "server", "url"]
+__all__ = ["emptied_url", "emptier", "quick_keys", "server"]
 
 # its server is started once, and not by each worker
 pytestmark = pytest.mark.worker_group("postgres")
@@ -33,8 +33,8 @@ class OnPostgres(Crashing):
     key = ""
 
     @pytest.fixture
-    def opening(self, clock: HandClock, url: str) -> Opening:
-        return lambda: PostgresStore.at(url, clock, key=self.key, settings=SMALL)
+    def opening(self, clock: HandClock, emptied_url: str) -> Opening:
+        return lambda: PostgresStore.at(emptied_url, clock, key=self.key, settings=SMALL)
 
 
 class TestFeeds(OnPostgres, FeedsContract):

@@ -15,7 +15,7 @@ from harken.backends.postgres.transaction import Transaction
 from harken.operate.context import Context
 from harken.operate.explain import explain
 from harken.testing import HandClock
-from harken.testing.store.object_names import index_all
+from harken.testing.store.subject_index import index_all
 from harken.testing.store.upkeep import DAY, HOOK, prune_all
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed
 from harken.timings import Timings

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from harken.backends.redis import RedisStore
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.durability import Durability, judge
-from harken.backends.redis.encryption import first_keys
+from harken.backends.redis.store_format import first_keys
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.runs import Finished, Park

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,24 @@ from tests.soak import larger
 __all__ = ["quick_keys"]
 
 
+@pytest.fixture(scope="module")
+def new_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A store that was opened and closed: making its tables for each test would be a quarter of all the work here."""
+    path = tmp_path_factory.mktemp("new") / "harken.db"
+    asyncio.run(SqliteStore.at(path, HandClock(), inline=True).close())
+    return path.read_bytes()
+
+
 class Threaded(Crashing):
     inline = False
     key = ""
 
     @pytest.fixture
-    def opening(self, clock: HandClock, tmp_path: Path) -> Opening:
-        return lambda: SqliteStore.at(tmp_path / "harken.db", clock, inline=self.inline, key=self.key)
+    def opening(self, clock: HandClock, tmp_path: Path, new_file: bytes) -> Opening:
+        path = tmp_path / "harken.db"
+        path.touch(mode=0o600)
+        path.write_bytes(new_file)
+        return lambda: SqliteStore.at(path, clock, inline=self.inline, key=self.key)
 
 
 class Inline(Threaded):

@@ -22,7 +22,7 @@ from harken.operate.explain import explain
 from harken.store import Lease
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.object_names import index_all
+from harken.testing.store.subject_index import index_all
 from harken.testing.store.upkeep import DAY, HOOK, prune_all
 from harken.testing.store.world import INBOX, INTERNAL_FEED, definitions, feed
 from harken.timings import Timings

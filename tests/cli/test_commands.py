@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harken.cli.show import plain_table
+from harken.cli.output import plain_table
 from harken.event import Event
 from harken.runs import Dead
 from harken.store import Settlement
@@ -54,9 +54,9 @@ async def test_what_would_be_forgotten_is_said_before_it_is_done(desk: Desk) -> 
     data = {"urgency": "high", "summary": "of ana@example.com"}
     await desk.office.shows(Event(subject="INC-1", type="json.item", data=data, occurred_at=desk.office.clock.now()))
     code, looked, _ = await desk.types("events", "forget", "--subject", "ana@example.com")
-    assert (code, looked) == (0, "This would remove: 1 events, 2 runs, 0 notes.\nIf you mean it: --yes\n")
+    assert (code, looked) == (0, "This would remove: 1 event, 2 runs, 0 notes.\nIf you mean it: --yes\n")
     _, done, _ = await desk.types("events", "forget", "--subject", "ana@example.com", "--yes")
-    assert done.startswith("Removed: 1 events, 2 runs, 0 refused events, 0 notes.\n")
+    assert done.startswith("Removed: 1 event, 2 runs, 0 refused events, 0 notes.\n")
     assert "Not removed: " in done
     _, listed, _ = await desk.types("events", "list")
     assert "INC-1" not in listed

@@ -46,6 +46,12 @@ async def test_a_plan_is_shown_and_executed(desk: Desk) -> None:
     assert (again["replay_of"], again["input"]["size"]) == (plan["ids"][0], 2)
 
 
+async def test_a_plan_that_nothing_fits_says_so_and_offers_nothing_to_execute(desk: Desk) -> None:
+    code, out, _ = await desk.types("bulk", "plan", "cancel", "--where", 'trigger == "nobody"')
+    assert code == 0
+    assert out.endswith(" would cancel nothing: nothing fits\n") and "execute" not in out
+
+
 async def test_a_rerun_begins_with_a_step_that_is_named_and_edited(desk: Desk) -> None:
     run_id = await desk.office.fires("A")
     [claimed] = [one for one in await desk.office.store.claim("w", 10, 60) if one.id == run_id]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.cli.show import fields, print_json, say, table
+from harken.cli.output import fields, print_json, say, table
 from harken.cli.tickets import RUNS, TICKETS, VERDICTS
 
 HOSTILE = [

@@ -14,7 +14,7 @@ import pytest
 from harken.cli.root import run
 from harken.config.env_file import environment_of
 from harken.operate.configuration import load_directory
-from harken.operate.import_workflows import import_n8n, local_zone
+from harken.operate.import_workflows import import_changedetection, import_crontab, import_n8n, local_zone
 
 EXPORTS = Path(__file__).parents[1] / "config" / "importers" / "n8n"
 CRONTAB = "# nightly\n30 2 * * * /usr/local/bin/backup.sh\n@reboot x\n"
@@ -96,6 +96,34 @@ def test_secrets_of_a_datastore_are_written_to_a_private_file_and_nowhere_else(
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert "secret-token" not in (home / "harken.yaml").read_text() + (home / "workflows" / "boots.yaml").read_text()
     assert errors(home, CHANGEDETECTION_TGRAM="tgram://123:secret-token/77") == []
+
+
+def test_secrets_of_a_crontab_are_written_to_a_private_file_and_nowhere_else(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "crontab").write_text("API_TOKEN=not-for-everybody\n@daily sync\n")
+    command = ["--config", str(home), "import", "crontab", str(home / "crontab")]
+    assert run(command) == 0
+    assert "CRONTAB_API_TOKEN must be set" in capsys.readouterr().err
+    assert run([*command, "--write"]) == 0
+    assert "CRONTAB_API_TOKEN is in .env" in capsys.readouterr().err
+    assert (home / ".env").read_text() == "CRONTAB_API_TOKEN='not-for-everybody'\n"
+    assert "not-for-everybody" not in (home / "workflows" / "sync.yaml").read_text()
+    assert errors(home, CRONTAB_API_TOKEN="not-for-everybody") == []
+
+
+def test_of_a_watch_that_is_left_out_nothing_has_to_be_set(home: Path) -> None:
+    watch = {"url": "file:///etc/passwd", "headers": {"Cookie": "sid=1"}, "notification_urls": ["discord://a/b"]}
+    (home / "w.json").write_text(json.dumps({"watching": {"u1": watch, "u2": {"url": "https://x.example"}}}))
+    made = import_changedetection(home / "w.json")
+    assert [workflow["name"] for workflow in made["workflows"]] == ["x-example"]
+    assert made["variables"] == []
+
+
+def test_findings_are_in_the_order_of_the_lines(home: Path) -> None:
+    (home / "crontab").write_text("61 * * * * one\n@reboot two\n0 12 ? * MON three\n")
+    made = import_crontab(home / "crontab")
+    assert [finding["text"].split(":")[1] for finding in made["findings"]] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("value", ["plain://a", "it's", "back\\slash", 'say "hi"'])

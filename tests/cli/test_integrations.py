@@ -37,6 +37,13 @@ async def test_a_credential_is_tried_then_stored_then_used(terminal: Terminal) -
     assert (await terminal.json("integrations", "parcel", "whoami"))["id"] == "u7"
 
 
+async def test_what_needs_an_account_is_listed_and_what_can_do_without_is_not(terminal: Terminal) -> None:
+    listed = {row["name"]: row["source"] for row in await terminal.json("integrations", "list")}
+    # Kafka cannot say whose credential it has; it needs brokers all the same
+    assert (listed["kafka"], listed["github"]) == ("missing", "missing")
+    assert {"json", "s3", "webhook"} & set(listed) == set()
+
+
 async def test_configure_says_what_the_names_in_queries_stand_for_and_which_are_unknown(terminal: Terminal) -> None:
     terminal.watches("parcel")
     _, out, _ = await terminal.configures("parcel")

@@ -50,6 +50,7 @@ async def test_all_of_nothing_is_an_empty_array(desk: Desk) -> None:
     assert await desk.json("runs", "list", "--all") == []
     assert await desk.json("dead", "list", "--page") == {"items": [], "next": None}
     assert (await desk.types("events", "list", "--all"))[1] == "No events yet.\n"
+    assert (await desk.types("events", "list", "--feed", "orders"))[1] == "Nothing fits the filter.\n"
 
 
 async def test_a_page_without_json_is_wrong_usage(desk: Desk) -> None:

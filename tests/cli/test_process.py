@@ -87,6 +87,21 @@ def test_the_first_line_of_a_start_on_a_store_of_its_own_is_that_it_is_ready(tmp
     assert "lease." not in rest
 
 
+def test_a_start_with_wrong_files_says_how_many_and_which_command_helps(tmp_path: Path) -> None:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "hello.yaml").write_text(HELLO)
+    (tmp_path / "workflows" / "no_action.yaml").write_text("name: other\nsteps: [{id: more}]\n")
+    (tmp_path / "workflows" / "no_yaml.yaml").write_text("name: [")
+    command = [sys.executable, "-m", "harken.cli", "--config", str(tmp_path), "start", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+        process.stdout.read()
+    assert first.startswith("harken is ready at ")
+    assert " (1 feed, 1 trigger), but there are errors in 2 files: harken config check shows them, " in first
+
+
 def test_start_prints_a_line_for_each_run_and_stop_ends_it(started: Started) -> None:
     assert started.process.stdout is not None
     line = next(line for line in started.process.stdout if "  hello  " in line)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from harken.api.errors import problem_of
+from harken.cli.invocation import Session
 from harken.cli.root import run
-from harken.cli.session import Session
 from harken.client import _error
 from harken.errors import Deferred, HarkenError, RetryLater
 

@@ -177,3 +177,14 @@ def test_a_unit_quotes_what_systemd_would_read_otherwise() -> None:
 
 def test_an_agent_for_launchd_names_the_directory() -> None:
     assert "<string>/Users/ada/harken</string>" in launchd_agent(Path("/Users/ada/harken"), ["/bin/harken"])
+
+
+@pytest.mark.process
+def test_a_demo_whose_reader_has_gone_ends_without_a_word(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harken.cli", "demo", "--seconds", "30", "--port", "0"]
+    demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert demo.stdout is not None and demo.stderr is not None
+    assert demo.stdout.readline()
+    demo.stdout.close()
+    assert demo.stderr.read() == b""
+    demo.wait()

@@ -34,7 +34,7 @@ async def test_the_audit_names_what_commands_changed(desk: Desk) -> None:
     code, out, _ = await desk.types("audit", "--did", "triggers.pause")
     assert code == 0
     assert 'operator  triggers.pause  oncall  {"reason": "lunch"}' in out
-    assert (await desk.types("audit", "--who", "ana"))[1] == "Nothing was changed yet.\n"
+    assert (await desk.types("audit", "--who", "ana"))[1] == "Nothing fits the filter.\n"
 
 
 async def test_a_controller_elsewhere_is_asked_with_the_token_of_the_environment(

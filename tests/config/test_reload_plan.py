@@ -63,6 +63,14 @@ def test_changes_are_told_apart(tmp_path: Path) -> None:
     assert msgspec.json.decode(msgspec.json.encode(change))["replace"] == ["workflow:b"]
 
 
+@pytest.mark.parametrize("line", ["description: what it is for", "share_with: operator"])
+def test_what_no_run_needs_is_a_change_of_the_workflow_too(tmp_path: Path, line: str) -> None:
+    old = reading(tmp_path, {"workflows/a.yaml": workflow("a")})
+    new = reading(tmp_path, {"workflows/a.yaml": f"{line}\n{workflow('a')}"})
+    assert old.workflows["a"].rev == new.workflows["a"].rev
+    assert plan(old, new).replace == ("workflow:a",)
+
+
 @pytest.mark.parametrize("broken", ["name: a\nsteps: [", "name: a\ntrigger: {poll: {}}\nsteps: []", "", "\x00"])
 def test_a_workflow_edited_into_an_error_keeps_its_old_version(tmp_path: Path, broken: str) -> None:
     old = reading(tmp_path, {"workflows/a.yaml": workflow("a", poll()), "workflows/b.yaml": workflow("b")})

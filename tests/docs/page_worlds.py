@@ -371,7 +371,6 @@ WORLDS: Mapping[str, World] = {
     ),
     "docs/how-to/store-trouble.md": _operated(typed={"/backups/": "../"}),
     "docs/how-to/test-your-workflows.md": World(
-        files=PLAIN,
         environ={"INBOX_KEY": INBOX_KEY},
         before={"harken test add": (f"curl -sf -H 'X-Api-Key: {INBOX_KEY}' -d '{json.dumps(QUIET)}' {INBOX}",)},
         typed={"17": "1"},

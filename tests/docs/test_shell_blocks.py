@@ -49,7 +49,12 @@ STAND_INS = {
     "python3": f'exec {sys.executable} "$@"',
 }
 
-FILES = {"pollers": "pollers.yaml", "trackers": "harken.yaml", "environment": "tests/urgent.yaml"}
+FILES = {
+    "models": "harken.yaml",
+    "pollers": "pollers.yaml",
+    "trackers": "harken.yaml",
+    "environment": "tests/urgent.yaml",
+}
 WHOLE = re.compile(r"name: (\S+)\n.*^(trigger|steps):", re.DOTALL | re.MULTILINE)
 
 

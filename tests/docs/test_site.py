@@ -119,6 +119,10 @@ def test_search_finds_words_of_every_page(site: Path) -> None:
     assert {"how-to/install.html", "operations/runbooks.html", "why/compared.html", "reference/openapi.html"} <= found
 
 
+def test_the_start_page_has_the_name_of_the_program(site: Path) -> None:
+    assert "<title>Harken</title>" in (site / "index.html").read_text("utf-8")
+
+
 def test_the_references_are_made_from_the_code(site: Path) -> None:
     http = (site / "reference" / "openapi.html").read_text("utf-8")
     python = (site / "reference" / "python.html").read_text("utf-8")

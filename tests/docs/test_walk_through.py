@@ -79,6 +79,7 @@ def follow_readme(people: People, followed: Followed) -> Iterator[Walk]:
     yield first
     # of the prose around it only the block: what else it names needs pipx or uv
     first.follow("".join(f"```{step.language}\n{step.text}```\n" for step in steps_of(head) if step.language))
+    first.person.waits_for("harken demo", " fired")
     time.sleep(SHOWN_SECONDS)
     first.person.kills("harken demo", signal.SIGINT)
     followed.demo = first.person.printed("harken demo")

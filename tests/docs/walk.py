@@ -172,6 +172,13 @@ class Person:
         """What a command that does not end has printed until now."""
         return self._as_printed(self._log(name).read_text())
 
+    def waits_for(self, name: str, text: str) -> None:
+        """Until a command that does not end has printed this."""
+        until = time.monotonic() + SECONDS
+        while text not in self.printed(name):
+            assert time.monotonic() < until, self.printed(name)
+            time.sleep(0.1)
+
     def address(self, name: str) -> str:
         """The address that a command that does not end has printed, on the port that it really has."""
         found = re.search(r"http://127\.0\.0\.1:\d+", self._log(name).read_text())

@@ -57,18 +57,24 @@ def fresh_machine(place: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PIP_NO_INDEX": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        # only what is imported is compiled then, and not all of Harken
+        "PIP_COMPILE": "0",
         # read by pip as the option --no-build-isolation: the build tool, too, counts as installed
         "PIP_NO_BUILD_ISOLATION": "0",
     }
 
 
 def installed(wheel: Path, place: Path) -> dict[str, str]:
-    """The environment of a person who has installed the wheel, as README says, and activated that environment."""
+    """The environment of a person who has installed the wheel into an environment of its own, and activated that."""
     environ = fresh_machine(place / "machine")
-    commands = f'python3 -m venv "{place}/venv" && "{place}/venv/bin/pip" install --quiet "{wheel}"'
+    programs = place / "venv" / "bin"
+    # a pip of its own would take longer to install than Harken; that is done as README says in test_walk_through.py
+    commands = f'python3 -m venv --without-pip "{place}/venv" && "{programs}/pip" install --quiet "{wheel}"'
+    programs.mkdir(parents=True)
+    _script(programs / "pip", f'exec "{sys.executable}" -m pip --python "{programs}/python" "$@"')
     done = subprocess.run(["bash", "-ec", commands], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return {**environ, "PATH": os.pathsep.join([f"{place}/venv/bin", environ["PATH"]])}
+    return {**environ, "PATH": os.pathsep.join([str(programs), environ["PATH"]])}
 
 
 def _script(path: Path, line: str) -> None:

@@ -77,7 +77,8 @@ def _install(package: str) -> Path:
     options = ["-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "--no-install-recommends"]
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     archives = [str(archive) for archive in sorted(_download(package).glob("*.deb"))]
-    run(["apt-get", "install", "-y", "-qq", *options, *archives], env=quiet)
+    # without archives the other clone was quicker: wait until its apt is done
+    run(["apt-get", "install", "-y", "-qq", *options, *(archives or [package])], env=quiet)
     return program(package)
 
 
@@ -86,7 +87,9 @@ def _download(package: str) -> Path:
 
 
 def _download_into(directory: Path, package: str) -> None:
-    run(["apt-get", *_options(), "download", "-qq", *_needed(package)], cwd=directory)
+    needed = _needed(package)
+    if needed:
+        run(["apt-get", *_options(), "download", "-qq", *needed], cwd=directory)
 
 
 def _unpack(package: str, directory: Path) -> None:

@@ -16,7 +16,7 @@ from harken.event import Known, Span
 from harken.feed import Spacing
 from harken.http import ServiceClock
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.live_feed import LiveFeed, TickReport
 from harken.ingest.page_parts import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 from harken.backends.sqlite import SqliteStore
+from harken.clock import from_unix
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.ingest.intake import Intake
-from harken.source import Batch, Cursor, Gap, Lag, Rejected
+from harken.source import Batch, Cursor, Gap, Lag, Located, Rejected
 from harken.store import Definitions
 from harken.testing import START, VirtualClock, run_virtual
 from harken.testing.crashing import CrashingStore
@@ -445,3 +446,131 @@ def test_a_reset_during_a_connection_begins_again_from_the_beginning(tmp_path: P
         await store.close()
 
     run_virtual(main)
+
+
+class Log:
+    """A stream that is kept: whoever has no position begins at its end. `down` is the time until which it is away."""
+
+    silence_seconds = 30.0
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.messages: list[tuple[float, str]] = []
+        self.down = 0.0
+        self.connections = 0
+
+    def add(self, name: str) -> None:
+        self.messages.append((self._clock.time(), name))
+
+    async def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
+        if self._clock.time() < self.down:
+            raise RetryLater("the broker is away")
+        self.connections += 1
+        place = len(self.messages) if cursor is None else int(cursor)
+        yield Batch(cursor=place)
+        while True:
+            await self._clock.sleep(0.1)
+            events = [Event(subject=name, type="order", data={"id": name}) for _, name in self.messages[place:]]
+            place = len(self.messages)
+            yield Batch(events=events, cursor=place)
+
+
+class TimedLog(Log):
+    """The same with positions of times."""
+
+    begins_with_new = True
+
+    async def locate(self, at: datetime, cursor: Cursor) -> Located:
+        if self._clock.time() < self.down:
+            raise RetryLater("the broker is away")
+        place = sum(sent < at.timestamp() for sent, _ in self.messages)
+        return Located(cursor=place, messages=len(self.messages) - place)
+
+
+async def started_on(clock: VirtualClock, path: Path, source: Log) -> tuple[SqliteStore, Intake]:
+    store = SqliteStore.at(path, clock, inline=True)
+    intake = Intake(store, clock, Random(1), NoExecutor(), lambda feed: source, holder="test")
+    await intake.start(DEFINITIONS)
+    return store, intake
+
+
+async def recorded(store: SqliteStore) -> set[str]:
+    return {event.subject for event in (await store.events(limit=100)).items}
+
+
+class TestTheFirstPosition:
+    def test_a_crash_right_after_the_first_connection_loses_nothing_that_comes_then(self, tmp_path: Path) -> None:
+        async def main(clock: VirtualClock) -> None:
+            source = Log(clock)
+            source.add("before")
+            store, _ = await started_on(clock, tmp_path / "s.db", source)
+            await clock.sleep(0.05)
+            assert source.connections == 1
+            await crash(store)
+            source.add("meanwhile")
+            await clock.sleep(60.0)
+            store, intake = await started_on(clock, tmp_path / "s.db", source)
+            await clock.sleep(60.0)
+            assert await recorded(store) == {"meanwhile"}
+            await intake.stop()
+            await store.close()
+
+        run_virtual(main)
+
+    def test_it_is_kept_until_the_store_can_be_written_again(self, tmp_path: Path) -> None:
+        async def main(clock: VirtualClock) -> None:
+            source = Log(clock)
+            store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+            used: Any = CrashingStore(store)
+            used.lock(3, only="record_idle")
+            intake = Intake(used, clock, Random(1), NoExecutor(), lambda feed: source, holder="test")
+            await intake.start(DEFINITIONS)
+            await clock.sleep(0.05)
+            source.add("meanwhile")
+            await clock.sleep(60.0)
+            assert (await recorded(store), source.connections) == ({"meanwhile"}, 1)
+            await intake.stop()
+            await store.close()
+
+        run_virtual(main)
+
+    def test_what_came_after_the_creation_and_before_the_first_connection_is_read(self, tmp_path: Path) -> None:
+        async def main(clock: VirtualClock) -> None:
+            source = TimedLog(clock)
+            source.add("before")
+            await clock.sleep(5.0)
+            source.down = clock.time() + 600.0
+            store, intake = await started_on(clock, tmp_path / "s.db", source)
+            await clock.sleep(60.0)
+            source.add("while it was away")
+            await clock.sleep(1_200.0)
+            source.add("later")
+            await clock.sleep(60.0)
+            assert await recorded(store) == {"while it was away", "later"}
+            assert await runs(store) == 2
+            assert (await store.state("orders")).coverage[0].start == from_unix(source.messages[0][0] + 5.0)
+            await intake.stop()
+            await store.close()
+
+        run_virtual(main)
+
+    def test_after_a_reset_it_is_what_is_new_then(self, tmp_path: Path) -> None:
+        async def main(clock: VirtualClock) -> None:
+            source = TimedLog(clock)
+            store, intake = await started_on(clock, tmp_path / "s.db", source)
+            await clock.sleep(10.0)
+            source.add("old")
+            await clock.sleep(10.0)
+            await intake.stop()
+            source.add("passed over")
+            await store.reset("ship", cursor=True)
+            intake = Intake(store, clock, Random(1), NoExecutor(), lambda feed: source, holder="test")
+            await intake.start(DEFINITIONS)
+            await clock.sleep(10.0)
+            source.add("new")
+            await clock.sleep(10.0)
+            assert await recorded(store) == {"old", "new"}
+            await intake.stop()
+            await store.close()
+
+        run_virtual(main)

@@ -224,6 +224,42 @@ async def test_what_was_received_and_refused_is_counted() -> None:
     assert (webhooks.received, webhooks.refused, observed) == (2, 1, [("hooks", 202), ("hooks", 401)])
 
 
+class TicketSender(Sender):
+    """Makes an event of each word that tells where a ticket stands."""
+
+    async def receive(self, request: Request) -> list[Event]:
+        found = await super().receive(request)
+        return [
+            msgspec.structs.replace(one, type=f"ticket.{word}")
+            for one, word in zip(found, request.body.decode().split(), strict=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("body", "verdicts", "status", "outcome", "counted"),
+    [
+        (b"ready", [[NEW]], 202, "claimed", 202),
+        (b"ready", [[REPEATED]], 200, "already_claimed", 200),
+        (b"claimed", [[]], 200, "already_claimed", 202),
+        (b"unrouted", [[]], 200, "rejected", 202),
+        (b"unrouted", [[REPEATED]], 200, "rejected", 200),
+        (b"", [], 200, None, 202),
+    ],
+    ids=["ready", "ready again", "at work", "not ready", "not ready again", "about no ticket"],
+)
+async def test_a_tracker_is_told_what_became_of_its_ticket_and_the_metric_whether_it_was_new(
+    body: bytes, verdicts: list[Any], status: int, outcome: str | None, counted: int
+) -> None:
+    anything: Any = Gate(*verdicts)
+    observed: list[tuple[str, int]] = []
+    webhooks = Webhooks(anything, HandClock())
+    webhooks.serve({"shop/1": Endpoint(feed="hooks", source=TicketSender(), claims_tickets=True)})
+    webhooks.observe = lambda feed, status: observed.append((feed, status))
+    answered, answer, _ = await ask(webhooks, body)
+    assert (answered, answer.get("outcome")) == (status, outcome)
+    assert observed == [("hooks", counted)]
+
+
 async def test_refused_webhooks_leave_a_trace_without_body_or_signature() -> None:
     reasons: list[str] = []
     sender = Sender(Unauthorized("the signature is wrong"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harken.kit.mail import MailMessage, Part, mail_fields
-from harken.kit.mail.extract import LONGEST
+from harken.kit.mail.field_patterns import LONGEST
 from harken.kit.mail.message import body_text
 from harken.kit.mail.text import charset_text, header_text
 

@@ -229,6 +229,19 @@ def test_which_events_from_before_the_start_line_are_delivered(
     assert [intent.run_key for intent in found] == delivered
 
 
+@pytest.mark.parametrize(
+    ("moved", "read", "fires"),
+    [(0, {}, True), (1, {}, False), (-1, {}, True), (0, {"again": True}, False)],
+    ids=["sent after its creation", "after a reset", "with a look back", "stored, and decided again"],
+)
+def test_what_is_sent_to_a_trigger_counts_whenever_it_happened(moved: int, read: dict[str, Any], fires: bool) -> None:
+    given = rules(start=NOW)
+    given.feed = msgspec.structs.replace(FEED, way="push")
+    [rule] = given.rules
+    rule.state = msgspec.structs.replace(rule.state, created_at=NOW - timedelta(seconds=moved))
+    assert bool(intents(given, event(age=3600), **read)) == fires
+
+
 def test_the_input_of_a_run_is_rendered_from_its_event_at_every_depth() -> None:
     mapping = {"id": "{{.trigger.event.id}}", "deep": {"list": ["{{.trigger.key}}", 7, None]}, "plain": "text"}
     [intent] = intents(rules(mapping=mapping), event("a"))

@@ -18,13 +18,13 @@ from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
-from harken.ingest.live import Late
+from harken.ingest.live_feed import Late
 from harken.ingest.refused_webhooks import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
-from harken.operate.activity import Buckets
-from harken.operate.engine import DraftEvents, DraftFeed, Preview, Shown
+from harken.operate.activity_counts import Buckets
+from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview, Shown
 from harken.operate.operator import Operator
-from harken.operate.trigger_activity import Counts
+from harken.operate.trigger_activity_counts import Counts
 from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every

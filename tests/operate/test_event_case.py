@@ -10,7 +10,7 @@ import pytest
 
 from harken.errors import NotFound, Refused
 from harken.event import Event
-from harken.operate.anonymous import Anonymiser
+from harken.operate.anonymize import Anonymiser
 from harken.operate.event_case import MOST_BYTES
 from harken.operate.principal import Principal
 from tests.operate.operator_world import Office

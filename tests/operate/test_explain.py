@@ -245,6 +245,12 @@ async def test_an_event_is_also_found_by_its_id(office: Office) -> None:
     assert answer["details"]["key"] == "INC-1"
 
 
+async def test_a_reason_that_is_a_question_ends_its_sentence(office: Office) -> None:
+    await office.fails("there is no field sice, did you mean size?")
+    answer = await explain(office)
+    assert "did you mean size? It has fired 0 times" in answer["sentence"]
+
+
 async def test_without_a_key_the_trigger_as_a_whole_is_told(office: Office) -> None:
     await office.shows(office.incident("INC-1"), office.incident("INC-2", urgency="low"))
     answer = await explain(office)

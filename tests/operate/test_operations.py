@@ -276,6 +276,19 @@ async def test_changes_stand_in_the_audit_log_without_inputs(office: Office) -> 
     assert "hunter2" not in str(audits)
 
 
+async def test_the_audit_log_names_what_was_changed_by_its_whole_id(office: Office) -> None:
+    run = (await office.ask("workflows.run", name="oncall"))["id"]
+    await office.ask("runs.cancel", id=run[:12])
+    again = await office.ask("runs.rerun", id=run[:12], latest=True)
+    plan = await office.ask("bulk.plan", action="cancel", ids=[again["id"]])
+    audits = (await office.store.audits()).items
+    assert [(audit["did"], audit["what"], audit["detail"]) for audit in audits[:3]] == [
+        ("bulk.plan", plan["id"], {"action": "cancel"}),
+        ("runs.rerun", run, {"latest": True}),
+        ("runs.cancel", run, {}),
+    ]
+
+
 async def test_a_backup_never_overwrites(office: Office, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     answer = await office.ask("store.backup", target=str(target))

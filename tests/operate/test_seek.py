@@ -15,9 +15,9 @@ from harken.errors import Malformed, Refused
 from harken.event import Event, Outcome
 from harken.feed import Feed
 from harken.ingest.page_parts import stored_position, stored_seek
-from harken.operate.engine import Shown
+from harken.operate.engine_protocol import Shown
+from harken.operate.flat_rows import plain
 from harken.operate.principal import Principal
-from harken.operate.rows import plain
 from harken.operate.seek import UNSEEKABLE
 from harken.services import registry
 from harken.services.kafka import KafkaStream
@@ -88,8 +88,9 @@ async def test_where_there_is_no_past_to_read_it_is_refused_with_the_reason(offi
     with pytest.raises(Malformed, match="not the token"):
         await office.ask("triggers.seek", name="oncall", to="1h", token="nonsense")
     office.engine.shown_since = (Shown(key="X", subject="X", type="json.item", outcome="fired"),)
-    with pytest.raises(Refused, match="have no time"):
+    with pytest.raises(Refused, match="have no time") as undated:
         await office.ask("triggers.seek", name="oncall", to="1h")
+    assert undated.value.fix == "To begin anew, with what comes from now on: harken triggers reset oncall --cursor"
     short = Settings(retention=Retention.model_validate({"runs": "1h"}))
     office.operator.loaded = replace(office.loaded, settings=short)
     with pytest.raises(Refused, match="not known what has fired"):

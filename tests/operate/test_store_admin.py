@@ -53,6 +53,7 @@ def test_what_is_no_backup_is_refused_and_nothing_is_touched(tmp_path: Path) -> 
 def test_a_log_without_its_database_is_not_left_beside_the_restored_one(tmp_path: Path) -> None:
     store, backup = tmp_path / "harken.db", database(tmp_path / "copy.db", b"new")
     (tmp_path / "harken.db-wal").write_bytes(b"log")
+    (tmp_path / "harken.db-shm").write_bytes(b"its index")
     answer = restore(store, backup)
     assert Path(answer["kept"]).read_bytes() == b"log"
     assert not (tmp_path / "harken.db-wal").exists()

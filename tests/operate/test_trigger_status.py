@@ -62,6 +62,12 @@ def test_status_says_the_most_telling_truth(
     assert reason in told.reason
 
 
+def test_a_pause_says_that_polls_are_not_read_and_that_what_is_pushed_is_recorded() -> None:
+    polled, pushed = (status_of(trigger(paused="holiday"), feed, state(), NOW).advice for feed in (FEED, PUSH))
+    assert polled.startswith("Its runs are held, and its feed is not read while all its triggers are paused. To go on:")
+    assert pushed.startswith("Events are recorded and their runs held. To go on: harken triggers resume oncall")
+
+
 def test_a_failing_feed_says_when_it_is_tried_again() -> None:
     told = status_of(trigger(), FEED, state(health=Health(failures=1, message="x", blocked_until=at(90))), NOW)
     assert "The next try is in 90 s" in told.advice

@@ -56,6 +56,21 @@ class TestContract(SourceContract):
 
 
 class TestListing:
+    @pytest.mark.parametrize("token", [b"same", b"page-%d"])
+    async def test_a_server_that_ignores_page_tokens_is_not_asked_for_ever(
+        self, gmail: FakeGmail, host: Host, token: bytes
+    ):
+        source = mailbox(gmail, host)
+        await read(source)
+        bodies = [
+            b'{"messages": [{"id": "m1"}], "nextPageToken": "' + token.replace(b"%d", b"%d" % n) + b'"}'
+            for n in range(9)
+        ]
+        gmail.answers = [Answer(body=body) for body in bodies]
+        with pytest.raises(RetryLater, match="the same page"):
+            await read(source)
+        assert len(gmail.answers) >= 6
+
     async def test_the_first_read_shows_what_newer_than_allows(self, gmail: FakeGmail, host: Host):
         gmail.receive(age=2 * DAY)
         young = [gmail.receive(age=20 * 3600), gmail.receive()]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from harken.errors import NeedsAttention
+from harken.errors import NeedsAttention, RetryLater
 from harken.services.pagerduty import Incidents, Query
 from harken.source import Host, PollSource
 from harken.testing import START, HandClock
+from harken.testing.fakes import Answer
 from harken.testing.fakes.pagerduty import PagerDuty
 from harken.testing.source import Service, SourceContract
 from harken.testing.source import read as read_long
@@ -22,6 +23,16 @@ from tests.services.reading import events, page, read, subjects
 
 def requested(duty: PagerDuty, name: str) -> list[str]:
     return [value for key, value in duty.seen[-1].pairs if key == name]
+
+
+async def read_into(found: list[str], listed: Incidents) -> None:
+    """Read to the end, or to the error; `found` has the subjects of all pages that came before it."""
+    cursor: Any = None
+    more = True
+    while more:
+        batch = await page(listed, cursor)
+        found += subjects([batch])
+        cursor, more = batch.cursor, batch.more
 
 
 class OnDuty:
@@ -156,6 +167,17 @@ async def test_more_than_its_reach_in_one_second_needs_attention(duty: PagerDuty
         duty.trigger()
     with pytest.raises(NeedsAttention, match="more than 10,000 incidents are open"):
         await page(source(duty, host), cursor)
+
+
+async def test_a_server_that_ignores_offsets_is_not_asked_for_ever(duty: PagerDuty, host: Host):
+    body = b'{"incidents": [{"id": "P1"}, {"id": "P2"}, {"id": "P3"}], "more": true}'
+    duty.answers = [Answer(body=body)] * 20
+    listed = source(duty, host)
+    found: list[str] = []
+    with pytest.raises(RetryLater, match="the same page again and again"):
+        await read_into(found, listed)
+    assert set(found) == {"P1", "P2", "P3"}
+    assert len(duty.seen) < 10
 
 
 class TestDrift:

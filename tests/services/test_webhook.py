@@ -131,6 +131,7 @@ class TestReplayWindow:
 class TestOtherSchemes:
     async def test_an_api_key_is_compared(self):
         assert await receive({"x-api-key": SECRET}, scheme="api_key")
+        assert await receive({"authorization": f"bearer {SECRET}"}, scheme="api_key")
         assert await receive({"authorization": f"Bearer {SECRET}"}, scheme="api_key", header="Authorization")
 
     @pytest.mark.parametrize("headers", [{}, {"x-api-key": ""}, {"x-api-key": "wrong"}, {"x-api-key": "é"}, signed()])

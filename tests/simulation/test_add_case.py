@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.cli.root import run
-from harken.operate.anonymous import Anonymiser
+from harken.operate.anonymize import Anonymiser
 from harken.simulation.case_runner import run_cases
 from tests.simulation.configuration import write_configuration
 from tests.simulation.recording import record
@@ -178,3 +178,17 @@ def test_no_case_has_a_secret_wherever_it_stood(found: dict[str, Any], of_key: b
         assert run(["--config", str(site), "test", "add", str(event), "--json"]) == 0
         [file] = (site / "tests").glob("*.yaml")
         assert SECRET not in file.read_text("utf-8")
+
+
+def test_of_a_workflow_that_does_not_load_it_is_told_that_it_has_an_error(
+    site: Path, capsys: pytest.CaptureFixture[str]
+):
+    (event,) = recorded(site, INCIDENT)
+    flow = site / "workflows" / "page.yaml"
+    flow.write_text(flow.read_text("utf-8") + 'description: "${SET_NOWHERE}"\n', "utf-8")
+
+    assert run(["--config", str(site), "test", "add", str(event)]) == 1
+
+    said = capsys.readouterr().err
+    assert "is not configured now, or has an error in its file" in said
+    assert "harken config check" in said

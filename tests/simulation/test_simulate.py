@@ -16,7 +16,7 @@ from harken.simulation.configuration import Configuration, SharedPlans, in_use
 from harken.simulation.event_shapes import shape_of
 from harken.simulation.generate import ALL_FAULTS, generate
 from harken.simulation.script import Arrival, Crash, Script
-from harken.simulation.search import play, shrink
+from harken.simulation.seed_search import play, shrink
 from harken.simulation.write_case import case_of, file_of
 from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import BUGS

@@ -14,7 +14,7 @@ from harken.simulation.cases import compile_case, read_file
 from harken.simulation.configuration import Configuration, SharedPlans, in_use
 from harken.simulation.generate import generate
 from harken.simulation.script import Arrival, Crash, Cut, Freeze, Happening, Restart, Script
-from harken.simulation.search import play, shrink
+from harken.simulation.seed_search import play, shrink
 from harken.simulation.write_case import case_of, file_of
 from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import FLEET_BUGS

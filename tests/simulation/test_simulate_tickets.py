@@ -13,11 +13,11 @@ from harken.cli.root import run
 from harken.operate.configuration import load_directory
 from harken.simulation.case_runner import run_cases
 from harken.simulation.cases import compile_case, read_file
-from harken.simulation.configuration import Configuration, in_use
+from harken.simulation.configuration import Configuration, SharedPlans, in_use
 from harken.simulation.generate import generate
 from harken.simulation.judge import Judgement
 from harken.simulation.script import Crash, Freeze, Happening, Script, TicketChange, Trouble
-from harken.simulation.search import play, shrink
+from harken.simulation.seed_search import play, shrink
 from harken.simulation.write_case import case_of, file_of
 from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import TICKET_BUGS
@@ -42,6 +42,7 @@ steps:
 """
 FEED = "tracker/acme"
 MOST_ITEMS = 10
+MOST_SEEDS = 200
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +161,16 @@ def test_a_bug_planted_into_the_work_on_tickets_is_found_and_shrunk_to_a_case_th
     assert again.failed == 1
     # without the bug the same case passes
     assert run_cases(tmp_path / "site").failed == 0
+
+
+def test_seeds_find_a_run_that_is_claimed_without_its_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    site = configuration(tmp_path)
+    plans = SharedPlans(site.loaded)
+    TICKET_BUGS["a run is claimed without its slot"](monkeypatch)
+
+    played = (play(site, generate(site, seed, days=0.3), plans).judgement for seed in range(MOST_SEEDS))
+
+    assert "doubled" in next({fault.kind for fault in found.faults} for found in played if found.faults)
 
 
 def test_what_people_do_is_the_same_after_it_was_written_and_read(tmp_path: Path):

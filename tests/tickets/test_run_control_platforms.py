@@ -19,7 +19,7 @@ from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.jira import Jira
 from harken.ticket import TicketTracker
 from harken.tickets import ProjectScope
-from harken.tickets.notes import find_note
+from harken.tickets.unique_comments import find_note
 from tests.services.test_azure_devops_tracker import WorkItemBoard
 from tests.services.test_github_tracker import HubBoard
 from tests.services.test_gitlab_tracker import LabBoard

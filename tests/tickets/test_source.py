@@ -16,7 +16,7 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.testing.fakes.server import Answer
 from harken.tickets import ProjectScope, Routes, TicketMemory
-from harken.tickets.cycle import TicketCursor
+from harken.tickets.cursor import TicketCursor
 from tests.tickets.tracked import Tracked, github, project, settings
 
 

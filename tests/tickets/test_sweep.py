@@ -7,8 +7,8 @@ from pathlib import Path
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
 from harken.tickets import Lifecycle, ProjectScope, TicketMemory
-from harken.tickets.deliveries import stored_deliveries
 from harken.tickets.source import NO_PROJECT
+from harken.tickets.webhook_loss import stored_deliveries
 from tests.tickets.test_source import cycles, id_of, ran
 from tests.tickets.test_webhooks import told
 from tests.tickets.tracked import Tracked, github, project, settings

@@ -52,14 +52,20 @@ async def test_a_turn_is_waited_for_and_a_long_wait_is_refused() -> None:
 async def test_a_turn_that_took_longer_counts_as_two_writes() -> None:
     clock = HandClock()
     pace = WritePace(clock, PaceLimits(gap=1.0, per_minute=3))
-    await pace.take("a")
-    clock.advance(0.5)
-    pace.end_turn()
-    clock.advance(0.5)
-    await pace.take("a")
-    clock.advance(1.5)
-    pace.end_turn()
+    async with pace.turn("a"):
+        clock.advance(0.5)
+    clock.advance(1.0)
+    async with pace.turn("a"):
+        clock.advance(1.5)
     assert pace.wait("a") == pytest.approx(57.5), "the minute has had three"
+
+
+async def test_a_write_that_was_long_on_its_way_is_as_far_from_the_next_as_any_other() -> None:
+    clock = HandClock()
+    pace = WritePace(clock, PaceLimits(gap=1.0))
+    async with pace.turn("a"):
+        clock.advance(0.6)
+    assert pace.wait("b") == pytest.approx(1.0)
 
 
 async def test_one_ticket_waits_for_itself_alone() -> None:

@@ -38,7 +38,7 @@ from harken.tickets import (
     feed_name,
     trigger_name,
 )
-from harken.tickets.deliveries import DeliveryCounter
+from harken.tickets.webhook_loss import DeliveryCounter
 from tests.ingest.process import NoExecutor
 from tests.services.github import SHOP, account
 

@@ -13,6 +13,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.downloads import debian
 from tests.ui.harken_process import HarkenProcess
+from tests.ui.steady_network import steady
 
 FLAGS = (
     "--no-sandbox",
@@ -30,6 +31,10 @@ BROWSERS = 2
 """So many workers may have one: all these tests in one worker would last longer than everything else."""
 
 
+PATIENCE_MS = 60_000
+"""How long a page may take for anything: no limit that a busy machine could miss."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # a browser lives in one event loop, and all tests that use it with it
     here = Path(__file__).parent
@@ -38,18 +43,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.worker_group(f"browser-{files.index(item.path) % BROWSERS}"))
             item.add_marker(pytest.mark.process)
+            item.add_marker(pytest.mark.again_alone)
             if isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser() -> AsyncIterator[Browser]:
-    # no limit that a busy machine could miss
-    expect.set_options(timeout=60_000)
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
     program = debian.program("chromium")
+    command = steady(program, tmp_path_factory.mktemp("browser"))
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(
-            executable_path=program, args=FLAGS, env={**debian.environment(program)}, headless=True
+            executable_path=command, args=FLAGS, env={**debian.environment(program)}, headless=True
         )
         yield started
         await started.close()
@@ -103,7 +109,7 @@ async def _running(directory: Path) -> AsyncIterator[HarkenProcess]:
 @asynccontextmanager
 async def _opened(browser: Browser, harken: HarkenProcess) -> AsyncIterator[BrowserContext]:
     context = await browser.new_context(base_url=harken.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MS)
     wrong: list[str] = []
     context.on("weberror", lambda error: wrong.append(str(error.error)))
     context.on("console", lambda message: wrong.append(message.text) if "Content Security" in message.text else None)

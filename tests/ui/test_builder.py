@@ -8,7 +8,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
@@ -115,7 +115,7 @@ async def test_a_trigger_is_made_with_a_dry_run_and_fires(page: Page, harken: Ha
     await expect(page.locator(".tile", has_text="Fired").first).to_contain_text("1")
     await page.get_by_role("link", name="Edit").click()
     await expect(dry_run).to_contain_text("1 would fire, 1 not")
-    await expect(page.get_by_text("true for 1, not for 1")).to_be_visible()
+    await expect(page.get_by_text("true for 1 event, not for 1")).to_be_visible()
 
 
 async def test_a_trigger_like_an_event_begins_with_its_feed_and_clause(page: Page, harken: HarkenProcess) -> None:
@@ -256,8 +256,20 @@ async def test_a_row_is_edited_and_a_change_of_others_is_never_overwritten_unsee
     await page.get_by_role("button", name="Save the trigger").click()
     await expect(page.get_by_role("alert").filter(has_text="was changed meanwhile")).to_be_visible()
     assert (await harken.call("GET", "/api/triggers/mine"))["row"]["config"] == {"every": "30m"}
-    await page.get_by_role("button", name="Keep mine").click()
-    await page.get_by_role("button", name="Save the trigger").click()
+    save, keep = page.get_by_role("button", name="Save the trigger"), page.get_by_role("button", name="Keep mine")
+    seen = asyncio.Event()
+
+    async def slowly(route: Route) -> None:
+        await seen.wait()
+        await route.continue_()
+
+    await page.route("**/api/triggers/mine", slowly)
+    await keep.click()
+    # it is not known yet what would be replaced
+    await expect(keep).to_have_attribute("aria-busy", "true")
+    await expect(save).to_be_disabled()
+    seen.set()
+    await save.click()
     await expect(page.get_by_role("heading", name="mine", exact=True)).to_be_visible()
     row = (await harken.call("GET", "/api/triggers/mine"))["row"]
     assert (row["config"], row["workflow"]) == ({"every": "2h"}, STEPS)

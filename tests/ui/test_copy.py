@@ -35,8 +35,11 @@ async def forms_of(page: Page) -> list[str]:
 
 async def copied(page: Page, form: str, label: str = "Copy as") -> str:
     menu = page.locator("details.menu").filter(has=page.locator("summary", has_text=label)).first
+    # what was copied before must not be taken for it: its message may still be there
+    await page.evaluate("navigator.clipboard.writeText('')")
     await menu.locator("summary").click()
     await menu.get_by_role("button", name=form, exact=True).click()
+    await page.wait_for_function("async () => await navigator.clipboard.readText()")
     await expect(page.get_by_text(f"{form} is copied", exact=True).last).to_be_visible()
     return str(await page.evaluate("navigator.clipboard.readText()"))
 

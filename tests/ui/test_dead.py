@@ -52,6 +52,18 @@ async def test_a_plan_has_exact_ids_and_leaves_what_comes_later(page: Page, hark
     await expect(plan.get_by_text("exactly 1 run")).to_be_visible()
 
 
+async def test_a_plan_has_the_filter_that_stands_in_the_field_however_soon_it_is_asked_for(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await harken.send("broken", id="b-1", title="one")
+    await harken.send("broken", id="b-2", title="two")
+    await page.goto("/dead?where=key.startsWith('b')")
+    await expect(page.locator(".virtual-row")).to_have_count(2)
+    await page.get_by_label("Filter, in CEL").fill('key == "b-1"')
+    await page.get_by_role("button", name="Drop these…").click()
+    await expect(page.get_by_role("dialog", name="Plan").get_by_text("exactly 1 dead letter")).to_be_visible()
+
+
 async def test_it_is_accessible(shared_page: Page, shared_harken: HarkenProcess) -> None:
     await shared_harken.send("broken", id="dead-1", title=HOSTILE)
     run = await newest_run(shared_harken, "broken", "dead")

@@ -18,7 +18,7 @@ SHOWN_IDS = """async () => {
   const list = document.querySelector(".virtual"), ids = new Set();
   for (let top = 0; top <= list.scrollHeight; top += list.clientHeight) {
     list.scrollTop = top;
-    await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn, 30)));
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
     for (const each of document.querySelectorAll(".row-side .dim")) ids.add(Number(each.textContent.slice(1)));
   }
   list.scrollTop = 0;

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from itertools import product
 from typing import Literal
 
 from playwright.async_api import Browser, Page, expect
 
 from tests.ui import axe
+from tests.ui.conftest import PATIENCE_MS
 from tests.ui.harken_process import HarkenProcess
 
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -54,6 +54,34 @@ async def test_events_and_runs_appear_as_they_happen_with_why_not(page: Page, ha
     await expect(events.get_by_text("<img src=x onerror=alert(1)>·")).to_be_visible()
     await expect(runs.get_by_text("done in")).to_be_visible()
     await expect(page.get_by_text("2 events, 1 run done, 0 failed")).to_be_visible()
+    # the choice says 30 minutes, and the chart of a new Harken has less
+    await expect(page.get_by_text(re.compile(r"Nothing happened before [\d:]+, where the chart"))).to_be_visible()
+
+
+REDRAWN = """() => {
+  window.redrawn = 0;
+  const watch = new MutationObserver(() => (window.redrawn += 1));
+  watch.observe(document.querySelector(".feed-list"), { subtree: true, childList: true, characterData: true });
+  const draw = CanvasRenderingContext2D.prototype.clearRect;
+  CanvasRenderingContext2D.prototype.clearRect = function (...box) {
+    window.redrawn += 1;
+    return draw.apply(this, box);
+  };
+}"""
+"""Counts how often the chart or the newest events are drawn again."""
+
+
+async def test_nothing_is_drawn_again_only_because_time_goes_on(page: Page, harken: HarkenProcess) -> None:
+    await harken.send("deploys", id="d-1", service="checkout", title="first deploy")
+    await page.clock.install()
+    await page.goto("/")
+    await expect(page.get_by_text("1 event, 1 run done, 0 failed")).to_be_visible()
+    await expect(page.locator(".uplot")).to_be_visible()
+    # what is looked at every five seconds stays as it is
+    await page.route("**/api/**", lambda route: route.abort())
+    await page.evaluate(REDRAWN)
+    await page.clock.run_for(30_000)
+    assert await page.evaluate("window.redrawn") == 0
 
 
 async def test_after_an_absence_it_tells_what_happened_since(page: Page, harken: HarkenProcess) -> None:
@@ -64,14 +92,12 @@ async def test_after_an_absence_it_tells_what_happened_since(page: Page, harken:
     await expect(page.get_by_text("Since you were here 3 h ago: 1 event")).to_be_visible()
 
 
-async def test_it_is_accessible_in_both_themes_and_at_both_widths(browser: Browser, harken: HarkenProcess) -> None:
+async def test_it_is_accessible_in_both_themes_and_at_both_widths(page: Page, harken: HarkenProcess) -> None:
     await harken.send("deploys", id="d-1", service="checkout", title="first deploy")
     await harken.send("broken", id="b-1", title="not a number")
-    for theme, width in product(THEMES, (1280, 390)):
-        context = await browser.new_context(
-            base_url=harken.url, viewport={"width": width, "height": 844}, color_scheme=theme, reduced_motion="reduce"
-        )
-        page = await context.new_page()
+    for theme, width in zip(THEMES, (390, 1280), strict=True):
+        await page.set_viewport_size({"width": width, "height": 844})
+        await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         await page.goto("/")
         await expect(page.get_by_text("One thing needs you")).to_be_visible()
         await expect(page.locator(".chart canvas")).to_be_visible()
@@ -81,7 +107,6 @@ async def test_it_is_accessible_in_both_themes_and_at_both_widths(browser: Brows
         await page.keyboard.press("?")
         await expect(page.get_by_role("dialog")).to_be_visible()
         assert await axe.findings(page) == [], (theme, width)
-        await context.close()
 
 
 async def test_the_demo_opens_on_it_and_tells_what_to_do_next(browser: Browser) -> None:
@@ -91,6 +116,7 @@ async def test_the_demo_opens_on_it_and_tells_what_to_do_next(browser: Browser) 
     address = re.search(rb"http://127\.0\.0\.1:\d+", await demo.stdout.readline())
     assert address is not None
     page = await browser.new_page(base_url=address[0].decode())
+    page.set_default_timeout(PATIENCE_MS)
     try:
         await page.goto("/")
         await expect(page.get_by_text("a real Harken watches it")).to_be_visible()

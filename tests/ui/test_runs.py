@@ -31,6 +31,18 @@ steps:
     action: approve
     prompt: "May {{.trigger.event.title}} go out?"
 """
+BRANCHES = """
+name: branches
+trigger:
+  webhook: {id: branches, scheme: none, allow_unsigned: true, id_field: id}
+steps:
+  - id: look
+    action: if
+    condition: trigger.event.urgent
+    then:
+      - {id: page, action: transform, set: {to: "the one on call"}}
+  - {id: end, action: transform, set: {text: "done"}}
+"""
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e\u0007"
 
 
@@ -174,3 +186,16 @@ async def test_keys_that_are_pressed_before_the_list_is_drawn_again_count(
     press = 'document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "j", bubbles: true }))'
     await shared_page.evaluate(";".join([press] * 3))
     await expect(shared_page.locator(f"#{third}")).to_have_attribute("aria-selected", "true")
+
+
+async def test_a_step_stands_above_those_inside_it(page: Page, harken: HarkenProcess) -> None:
+    harken.write({"workflows/branches.yaml": BRANCHES})
+    await harken.call("POST", "/api/reload", {})
+    await harken.send("branches", id="b-1", urgent=True)
+    run = await newest_run(harken, "branches", "done")
+    journal = [step["path"] for step in (await harken.call("GET", f"/api/runs/{run}"))["steps"]]
+    assert journal == ["look.then.page", "look", "end"]
+    await page.goto(f"/runs/{run}")
+    await expect(page.locator(".step-name strong")).to_have_text(["look", "look.then.page", "end"])
+    await page.get_by_role("button", name="look.then.page").click()
+    await expect(page.locator(".step-detail").get_by_text('"the one on call"').first).to_be_visible()

@@ -1,8 +1,8 @@
-"""Settings: health, configuration as it runs, tokens and the audit log; and what a viewer may not do."""
+"""Settings: health, configuration as it runs, tokens and the audit log; integrations; what a viewer may not do."""
 
 from __future__ import annotations
 
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import BrowserContext, Page, expect
 
 from tests.ui.harken_process import HarkenProcess
 
@@ -46,15 +46,27 @@ async def test_health_is_what_the_doctor_says(shared_page: Page, shared_harken: 
     await expect(shared_page.get_by_role("row")).to_have_count(len(said) + 1)
 
 
-async def test_a_viewer_sees_its_role_and_no_tokens(browser: Browser, harken: HarkenProcess) -> None:
+async def test_each_service_that_needs_an_account_is_listed_with_the_command_for_it(
+    shared_page: Page, shared_harken: HarkenProcess
+) -> None:
+    services = (await shared_harken.call("GET", "/api/services?limit=500"))["items"]
+    accounts = (await shared_harken.call("GET", "/api/integrations?limit=500"))["items"]
+    present = {account["kind"] for account in accounts if account["source"] != "missing"}
+    wanted = {each["kind"] for each in services if each["needs_account"]} - present
+    assert {"kafka", "s3", "slack"} <= wanted
+    await shared_page.goto("/integrations")
+    possible = shared_page.get_by_role("region", name="Could be configured")
+    for kind in sorted(wanted):
+        await expect(possible.get_by_role("button", name=f"harken integrations {kind} configure")).to_be_visible()
+
+
+async def test_a_viewer_sees_its_role_and_no_tokens(window: BrowserContext, harken: HarkenProcess) -> None:
     token = (await harken.call("POST", "/api/tokens", {"name": "looker", "role": "viewer"}))["token"]
-    context = await browser.new_context(base_url=harken.url)
-    await context.request.post("/api/session", data={"token": token})
-    page = await context.new_page()
+    await window.request.post("/api/session", data={"token": token})
+    page = await window.new_page()
     await page.goto("/settings?tab=you")
     await expect(page.get_by_text("You are token looker")).to_be_visible()
     await expect(page.get_by_role("tab", name="Tokens and roles")).to_have_count(0)
     await page.goto("/workflows")
     await expect(page.get_by_role("link", name="deploys", exact=True).first).to_be_visible()
     await expect(page.get_by_role("button", name="Run now")).to_have_count(0)
-    await context.close()

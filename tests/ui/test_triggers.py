@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from playwright.async_api import Browser, Page, Route, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
@@ -129,17 +129,15 @@ async def test_its_definition_is_shown_with_the_file_that_has_it(shared_page: Pa
     await expect(shared_page.get_by_role("textbox", name="YAML of deploys")).to_contain_text("id_field: id")
 
 
-async def test_a_viewer_has_no_buttons(browser: Browser, harken: HarkenProcess) -> None:
+async def test_a_viewer_has_no_buttons(window: BrowserContext, harken: HarkenProcess) -> None:
     token = (await harken.call("POST", "/api/tokens", {"name": "looker", "role": "viewer"}))["token"]
-    context = await browser.new_context(base_url=harken.url)
-    await context.request.post("/api/session", data={"token": token})
-    page = await context.new_page()
+    await window.request.post("/api/session", data={"token": token})
+    page = await window.new_page()
     await page.goto("/triggers/deploys")
     await expect(page.get_by_role("region", name="Fired")).to_be_visible()
     await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
     await page.get_by_role("tab", name="Try a condition").click()
     await expect(page.get_by_text("Your token may not try conditions.")).to_be_visible()
-    await context.close()
 
 
 async def test_axe_finds_nothing(shared_page: Page, shared_harken: HarkenProcess) -> None:

@@ -8,6 +8,7 @@ from tests.ui.harken_process import HarkenProcess
 
 BRANCHES = """
 name: branches
+description: Pages the one on call, or writes to the log.
 trigger:
   webhook: {id: branches, scheme: none, allow_unsigned: true, id_field: id}
 steps:
@@ -31,6 +32,7 @@ async def test_the_graph_shows_which_branch_a_run_took(page: Page, harken: Harke
     await harken.call("POST", "/api/reload", {})
     await harken.send("branches", id="b-1", urgent=True, hosts=["a", "b"])
     await page.goto("/workflows")
+    await expect(page.get_by_text("Pages the one on call, or writes to the log.")).to_be_visible()
     await page.get_by_role("link", name="branches").first.click()
 
     graph = page.get_by_role("list", name="Steps", exact=True)

@@ -28,12 +28,13 @@ from harken.api.request_ids import RequestIds
 from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed, StoreUnavailable
+from harken.manual import address_of
 from harken.operate.idempotency import Answer
-from harken.operate.live import Position
+from harken.operate.list_filter import FIELDS
+from harken.operate.live_tail import Position
 from harken.operate.oidc import Provider
 from harken.operate.operator import Operator
 from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL
-from harken.operate.where import FIELDS
 from harken.suggest import suggest_fix
 
 __all__ = ["build", "build_waiting"]
@@ -347,7 +348,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 async def _http_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    fix = "See docs/reference/http.md for what there is"
+    fix = f"See {address_of('docs/reference/http.md')} for what there is"
     code = "not_found" if error.status_code == 404 else "refused"
     return _wrong(request)(error.status_code, str(error.detail), fix, code=code, headers=error.headers)
 

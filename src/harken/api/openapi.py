@@ -15,9 +15,9 @@ from harken.api.routes import ROUTES, Param, Route
 from harken.api.shapes import ANSWERS, Problem
 from harken.operate.bulk import ACTIONS, OF_RUNS
 from harken.operate.config_schema import OFFERED
+from harken.operate.list_filter import FIELDS
 from harken.operate.operator import OPERATIONS
 from harken.operate.principal import ROLES
-from harken.operate.where import FIELDS
 
 __all__ = ["CHOSEN", "document", "specification"]
 
@@ -356,7 +356,8 @@ def _responses(route: Route) -> Schema:
 
 
 def _links(route: Route) -> Schema:
-    """Where the answer leads: from a list to its first thing, from a thing that has versions to its changes."""
+    """Where the answer leads: from a list to its first thing, from a thing that has versions to its changes, from a
+    plan to its execution."""
     noun, _, verb = route.operation.partition(".")
     found: Schema = {}
     for other in ROUTES.values():
@@ -365,6 +366,8 @@ def _links(route: Route) -> Schema:
         [name] = other.placed
         if verb == "list":
             found[other.operation] = _link(other, {name: f"$response.body#/items/0/{name}"})
+        elif verb == "plan":
+            found[other.operation] = _link(other, {name: f"$response.body#/{name}"})
         elif route.versioned and route.method in ("GET", "POST") and other.versioned:
             match = {"header.If-Match": "$response.header.ETag"} if other.needs_match else {}
             found[other.operation] = _link(other, {name: f"$response.body#/{name}", **match})

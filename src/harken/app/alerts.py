@@ -20,7 +20,7 @@ from harken.config.pollers.schema import Job
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.intake import Intake
-from harken.ingest.live import LiveFeed
+from harken.ingest.live_feed import LiveFeed
 from harken.match import Read
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import count, duration
@@ -206,7 +206,7 @@ def resend_pause(tries: int) -> float:
 
 
 def _alert_facts(live: LiveFeed, job: Job | None, type: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": live.feed.kind, "integration": live.feed.integration}
+    found: dict[str, Any] = {"kind": job.kind if job else live.feed.kind, "integration": live.feed.integration}
     if job is not None:
         found |= {"job": job.id, "agent": job.agent}
     if type != RECOVERED:
@@ -219,7 +219,7 @@ def _alert_text(live: LiveFeed, job: Job | None, type: str, triggers: list[str],
     """A message for people: which feed, what happened, since when, and what to do."""
     health, began = live.health, f"{from_unix(since):%Y-%m-%d %H:%M} UTC"
     whose = f" for {job.agent}" if job else ""
-    who = f"{job.id if job else live.feed.display_name} ({live.feed.kind}{whose})"
+    who = f"{job.id if job else live.feed.display_name} ({job.kind if job else live.feed.kind}{whose})"
     name = job.id if job else triggers[0] if triggers else "NAME"
     show = f"harken {'pollers' if job else 'triggers'} show {name}"
     if type == RECOVERED:

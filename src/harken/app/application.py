@@ -17,10 +17,10 @@ from harken.app.controller import Controller
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
-from harken.app.trigger_rows import without_collection
+from harken.app.stored_triggers import without_collection
 from harken.clock import Clock, SystemClock
+from harken.config.files_and_rows import is_row_feed
 from harken.config.loaded import Loaded
-from harken.config.row_set import is_row_feed
 from harken.config.settings import Queue, local_base
 from harken.config.sources import credential_of, shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from harken.app.telemetry import Telemetry
     from harken.app.tickets import TicketWork
     from harken.ingest.intake import Intake
+    from harken.operate.flat_rows import Plain
     from harken.operate.oidc import Provider
-    from harken.operate.rows import Plain
     from harken.run.worker import Worker
 
 __all__ = ["App", "Role", "not_reading", "refuse_blocking"]

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from harken import __version__
-from harken.app.activity import ActivityLog
+from harken.app.activity_counter import ActivityLog
 from harken.app.config_audit import FILES, changed_at_start, changed_files
 from harken.app.draft_read import DraftReads
 from harken.app.dry_run import preview
@@ -21,26 +21,26 @@ from harken.app.factory import Factory
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.store import scratch_store
-from harken.app.trigger_activity import TriggerActivityLog
-from harken.app.trigger_rows import TriggerRows, without_collection
+from harken.app.stored_triggers import TriggerRows, without_collection
+from harken.app.trigger_activity_counter import TriggerActivityLog
 from harken.clock import Clock, from_unix
+from harken.config.files_and_rows import query_mark
 from harken.config.loaded import Account, Loaded
 from harken.config.reload_plan import carry_over, inherit_cursors, plan
-from harken.config.row_set import query_mark
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.http.redact import prepare_search
 from harken.ingest.intake import Intake
-from harken.ingest.live import Late, TickReport
+from harken.ingest.live_feed import Late, TickReport
 from harken.ingest.refused_webhooks import Refusal
 from harken.match import Read
-from harken.operate.activity import Buckets
+from harken.operate.activity_counts import Buckets
 from harken.operate.configuration import load_directory
-from harken.operate.engine import DraftEvents, DraftFeed, Preview
+from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview
 from harken.operate.fleet import Member
 from harken.operate.integrations import check_query, resume_stopped_feeds
-from harken.operate.trigger_activity import Counts
+from harken.operate.trigger_activity_counts import Counts
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Announced, Closable, Cursor, Host, Lag, Located, Place, PositionedSource, SeekableSource
@@ -195,21 +195,21 @@ class Controller:
             if self.behind not in ("", merged.generation) and merged.generation == old.generation:
                 message = f"the other replicas run generation {self.behind}, and the files here have not changed"
                 raise Refused(message, fix="Copy the same files here; they are loaded automatically")
-            whole = await self.rows.load(merged)
-            renewed = _reopened_feeds(running, whole)
-            current = await self._store.generation()
-            # before the feeds: runs of new triggers may begin at once
-            self._files = merged
-            self._use(whole)
-            try:
-                await self._intake.apply(whole.definitions(), renew=renewed)
-                await save_applied(self._store, merged)
-            except BaseException:
-                # the next reload finds the same differences
-                self._files = old
-                self.rows.forget()
-                self._use(running)
-                raise
+            with self.rows.kept_if_applied():
+                whole = await self.rows.load(merged)
+                renewed = _reopened_feeds(running, whole)
+                current = await self._store.generation()
+                # before the feeds: runs of new triggers may begin at once
+                self._files = merged
+                self._use(whole)
+                try:
+                    await self._intake.apply(whole.definitions(), renew=renewed)
+                    await save_applied(self._store, merged)
+                except BaseException:
+                    # the next reload finds the same differences
+                    self._files = old
+                    self._use(running)
+                    raise
             if current.name != merged.generation:
                 # else another replica was first, and has told it
                 await self._audit(changed_files(old, merged, answer))
@@ -395,6 +395,8 @@ class Controller:
             try:
                 for state in await self._store.feeds():
                     known = self._intake.rule_cache.revision(state.name)
+                    if known is None and self._intake.is_elsewhere(state.name):
+                        continue
                     if known != state.revision or self._intake.is_woken(state):
                         await self._intake.refresh(state.name)
             except HarkenError as error:
@@ -455,10 +457,10 @@ async def preview_trigger(
     store: Store, factory: Factory, clock: Clock, trigger: str, lookback: float, start_lines: Mapping[str, datetime]
 ) -> Preview:
     loaded = factory.loaded
-    wanted = next((found for found in loaded.triggers if found.name == trigger), None)
-    if wanted is None:
+    wanted = loaded.trigger(trigger)
+    feed = loaded.feed(wanted.feed) if wanted is not None else None
+    if wanted is None or feed is None:
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
-    feed = next(found for found in loaded.feeds if found.name == wanted.feed)
     names = await check_query(feed, loaded, factory.plugins, factory.lend)
     start_line = start_lines.get(trigger)
     source = factory.source(feed)
@@ -471,7 +473,7 @@ async def preview_trigger(
 
 async def locate_in(factory: Factory, feed: str, at: datetime, cursor: Cursor) -> Located | None:
     """The place of that time in a stream, found on a connection of its own: the feed may be followed elsewhere."""
-    found = next((one for one in factory.loaded.feeds if one.name == feed), None)
+    found = factory.loaded.feed(feed)
     source = factory.source(found) if found is not None and found.way == "stream" else None
     return await source.locate(at, cursor) if isinstance(source, SeekableSource) else None
 

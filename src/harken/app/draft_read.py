@@ -13,7 +13,7 @@ import msgspec
 from harken.app.dry_run import UNDATED, read_pages
 from harken.app.factory import Factory
 from harken.clock import Clock
-from harken.operate.engine import DraftEvents, DraftFeed
+from harken.operate.engine_protocol import DraftEvents, DraftFeed
 from harken.operate.integrations import check_query
 from harken.source import Closable, PollSource
 

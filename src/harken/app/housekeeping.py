@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from harken.app.activity import ActivityLog
+from harken.app.activity_counter import ActivityLog
 from harken.app.alerts import Alerts
 from harken.app.factory import Factory
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
 from harken.app.ledger_alerts import LedgerAlerts
 from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
-from harken.app.trigger_activity import TriggerActivityLog
+from harken.app.trigger_activity_counter import TriggerActivityLog
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.refused_webhooks import Refusals

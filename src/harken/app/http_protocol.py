@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 
+from harken.app.asgi_exchange import App, Exchange, Scope, status_line
 from harken.app.connection_limits import ConnectionTable, Limits, Phase, Place
-from harken.app.http_exchange import App, Exchange, Scope, status_line
 from harken.app.refused_connections import RefusedConnections, RefusedFor
 from harken.ingest.webhook import CLOSED, PREFIX
 

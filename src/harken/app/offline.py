@@ -20,20 +20,20 @@ from harken.app.draft_read import DraftReads
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
-from harken.app.trigger_rows import TriggerRows
+from harken.app.stored_triggers import TriggerRows
 from harken.clock import Clock, SystemClock
 from harken.config.loaded import Account, Loaded
 from harken.config.reload_plan import plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
-from harken.ingest.live import Late
+from harken.ingest.live_feed import Late
 from harken.ingest.refused_webhooks import Refusal
-from harken.operate.activity import Buckets
+from harken.operate.activity_counts import Buckets
 from harken.operate.configuration import credentials_of, load_directory
-from harken.operate.engine import DraftEvents, DraftFeed, Preview
+from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview
 from harken.operate.operator import Operator
-from harken.operate.trigger_activity import Counts
+from harken.operate.trigger_activity_counts import Counts
 from harken.rate_limit import Level
 from harken.services import registry
 from harken.source import Announced, Cursor, Host, Lag, Located, Place, PositionedSource
@@ -128,7 +128,7 @@ class Offline:
         return None
 
     async def place_of(self, feed: str, key: str, cursor: Cursor) -> Place | None:
-        found = next((one for one in self._factory.loaded.feeds if one.name == feed), None)
+        found = self._factory.loaded.feed(feed)
         # nothing is opened: a stream connects when it is followed
         source = self._factory.source(found) if found is not None and found.way == "stream" else None
         return source.place_of(key, cursor) if isinstance(source, PositionedSource) else None

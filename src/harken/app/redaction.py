@@ -122,6 +122,7 @@ class RedactingTickets(RedactingSource):
         self.tickets = source
         self._pushed = RedactingPush(source, secrets)
         self.max_bytes = self._pushed.max_bytes
+        self.claims_tickets = self._pushed.claims_tickets
 
     async def receive(self, request: Request) -> list[Event]:
         return await self._pushed.receive(request)
@@ -157,6 +158,7 @@ class RedactingPush:
         self._secrets = secrets
         self.max_bytes = int(getattr(source, "max_bytes", MAX_BYTES))
         self.empty_answer = bool(getattr(source, "empty_answer", False))
+        self.claims_tickets = bool(getattr(source, "claims_tickets", False))
         self.max_per_minute = int(getattr(source, "max_per_minute", 0))
 
     async def receive(self, request: Request) -> list[Event]:
@@ -167,11 +169,12 @@ class RedactingPush:
 
 def _redact_events(events: Sequence[Event], known: Collection[str]) -> list[Event]:
     """Few reads contain a secret: search all events at once, and redact each only if one is found."""
-    names = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
-    bodies = [event.raw for event in events if event.raw]
-    encoded = [event.data for event in events if not event.raw]
-    whole = b"\0".join((names.encode("utf-8", "surrogatepass"), *bodies, _encode(encoded) if encoded else b""))
-    if not contains_token(whole, known):
+    names = "\0".join([f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events])
+    parts = [event.raw for event in events if event.raw]
+    if len(parts) < len(events):
+        parts.append(_encode([event.data for event in events if not event.raw]))
+    parts.append(names.encode("utf-8", "surrogatepass"))
+    if not contains_token(b"\0".join(parts), known):
         return list(events)
     return [_redact_event(event, known) for event in events]
 

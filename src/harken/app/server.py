@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from harken.app.asgi_exchange import App, Scope
 from harken.app.connection_limits import LOOPBACK as LOOPBACK_NETWORKS
 from harken.app.connection_limits import Limits
-from harken.app.descriptors import KEPT, WANTED, raise_descriptors
-from harken.app.http_exchange import App, Scope
+from harken.app.file_descriptors import KEPT, WANTED, raise_descriptors
 from harken.app.http_protocol import Connections, HttpConnection
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
@@ -45,11 +45,9 @@ def is_loopback(host: str) -> bool:
 
 
 def route_webhooks(api: App, webhooks: App) -> App:
-    async def route(scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
-            await webhooks(scope, receive, send)
-        else:
-            await api(scope, receive, send)
+    def route(scope: Scope, receive: Any, send: Any) -> Awaitable[None]:
+        of_webhook = scope["type"] == "http" and scope["path"].startswith(PREFIX)
+        return (webhooks if of_webhook else api)(scope, receive, send)
 
     return route
 

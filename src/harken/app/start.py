@@ -6,16 +6,17 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import structlog
 
 from harken.app.application import App, Role
-from harken.app.trigger_rows import without_collection
+from harken.app.stored_triggers import without_collection
 from harken.operate.configuration import load_directory
-from harken.operate.rows import Plain
+from harken.operate.flat_rows import Plain
+from harken.operate.wording import count
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
@@ -124,6 +125,9 @@ def settle_memory() -> None:
 
 
 def _ready_line(app: App) -> str:
-    counts: Mapping[str, int] = {"feed": len(app.intake.registry.defined), "trigger": len(app.loaded.triggers)}
-    counted = ", ".join(f"{count} {name if count == 1 else name + 's'}" for name, count in counts.items())
-    return f"harken is ready at {app.url} ({counted}); harken status shows more, Ctrl-C stops it"
+    counts = f"{count(len(app.intake.registry.defined), 'feed')}, {count(len(app.loaded.triggers), 'trigger')}"
+    wrong = {finding.file for finding in app.loaded.findings if finding.severity == "error"}
+    # not "2 files are refused": of a file with ten jobs only the wrong one is
+    errors = f", but there are errors in {count(len(wrong), 'file')}: harken config check shows them"
+    more = errors if wrong else "; harken status shows more"
+    return f"harken is ready at {app.url} ({counts}){more}, Ctrl-C stops it"

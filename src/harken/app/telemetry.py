@@ -16,13 +16,13 @@ from harken.app.refused_connections import REFUSED as REFUSED_FOR
 from harken.app.run_metrics import RunMetrics
 from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock, from_unix
+from harken.config.files_and_rows import is_row_feed
 from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
-from harken.config.row_set import is_row_feed
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.ingest.intake import Intake
-from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.live_feed import LiveFeed, TickReport
 from harken.ingest.refused_webhooks import REASONS
 from harken.kit.cursor import load_cursor
 from harken.operate.tracker_reads import trouble_of
@@ -32,7 +32,7 @@ from harken.schedule import Every
 from harken.source import Lag
 from harken.store import Commit, Committed, Definitions, Store
 from harken.tickets import feed_name
-from harken.tickets.cycle import TicketCursor
+from harken.tickets.cursor import TicketCursor
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections

@@ -18,7 +18,7 @@ from harken.source import Host, Plugin, Request
 from harken.store import Store
 from harken.ticket import Notice, NoticeReader, TicketTracker
 from harken.tickets import TicketMemories, TicketSource, TrackerSettings, feed_name, tracker_of
-from harken.tickets.deliveries import DeliveryCounter
+from harken.tickets.webhook_loss import DeliveryCounter
 from harken.tickets.write_pace import WritePace
 
 __all__ = ["TicketSources"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -17,8 +17,8 @@ __all__ = [
     "as_history",
     "beginning_of",
     "first_id_since",
-    "outcome_in",
     "outcome_of",
+    "outcome_reader",
     "outcomes_of",
 ]
 
@@ -27,6 +27,10 @@ MARGIN_US = round(timedelta(minutes=10) / timedelta(microseconds=1))
 
 HistoryRow = tuple[int, str, int | None, int, bytes, str]
 """Id, type, when it happened and was recorded, payload, and the outcome of the trigger."""
+
+
+MOST_REMEMBERED = 1_000
+"""Stored verdicts that are remembered with their outcome. Those of a thousand triggers are some kilobytes."""
 
 
 class Decided(Protocol):
@@ -64,11 +68,25 @@ def outcomes_of(verdicts: str, trigger: str) -> list[str]:
     return list(map(outcomes.__getitem__, lines))
 
 
-def outcome_in(stored: bytes, trigger: str, beginning: bytes) -> str:
-    """The outcome of the trigger in the stored verdicts of one event."""
-    if stored.startswith(beginning):
-        return stored[len(beginning) : stored.index(b'"', len(beginning))].decode()
-    return outcome_of(_decode(stored), trigger) if stored.startswith(b"[") else outcome_among(stored, trigger)
+def outcome_reader(trigger: str) -> Callable[[bytes], str]:
+    """What finds the outcome of the trigger in the stored verdicts of one event, for the events of a page.
+
+    Many events that nobody wanted have the same verdicts to the byte: these are decompressed once.
+    """
+    beginning = beginning_of(trigger)
+    known: dict[bytes, str] = {}
+
+    def outcome_in(stored: bytes) -> str:
+        if stored.startswith(beginning):
+            return stored[len(beginning) : stored.index(b'"', len(beginning))].decode()
+        found = known.get(stored)
+        if found is None:
+            found = outcome_of(_decode(stored), trigger) if stored[:1] == b"[" else outcome_among(stored, trigger)
+            if len(known) < MOST_REMEMBERED:
+                known[stored] = found
+        return found
+
+    return outcome_in
 
 
 def outcome_of(verdicts: Iterable[Decided], trigger: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from harken.backends.codec import decode_spans, decode_trigger, micros, moment
 from harken.backends.encryption import Seal
-from harken.backends.moved import NOT_DEALT_WITH, version
+from harken.backends.moved_runs import NOT_DEALT_WITH, version
 from harken.backends.run_states import NEVER, READY, RUNNING, STATES
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.errors import Refused

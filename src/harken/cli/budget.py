@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.cli.session import Session, command
-from harken.cli.show import Column, clock, listing, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, clock, listing, say
 
 __all__ = ["budget_command"]
 

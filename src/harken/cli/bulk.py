@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say
 
 __all__ = ["bulk_command"]
 
@@ -31,13 +31,15 @@ def plan_bulk(session: Session, action: str, ids: str | None, **given: str | Non
     answer = session.call("bulk.plan", action=action, ids=named, **given)
     if _printed(session, answer):
         return
+    if not answer["count"]:
+        say(f"plan {answer['id']} would {answer['action']} nothing: nothing fits")
+        return
     say(f"plan {answer['id']} would {answer['action']} {answer['count']}:")
     for sample in answer["samples"]:
         say("  " + "  ".join(str(value) for value in sample.values() if value not in ("", None)))
     if answer["count"] > len(answer["samples"]):
         say(f"  and {answer['count'] - len(answer['samples'])} more; all ids: harken bulk show {answer['id']} --json")
-    if answer["count"]:
-        say(f"→ harken bulk execute {answer['id']}")
+    say(f"→ harken bulk execute {answer['id']}")
 
 
 @command(bulk_command, "show")

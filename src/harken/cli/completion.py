@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from harken.cli.session import Session, command
-from harken.cli.show import say
+from harken.cli.invocation import Session, command
+from harken.cli.output import say
 
 __all__ = ["completion_command"]
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say
 from harken.operate.wording import count
 
 __all__ = ["OutputFormat", "config_command", "format_option", "report"]

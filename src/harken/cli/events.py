@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, clean, clock, fields, listing, print_json, say, table
 from harken.cli.paging import filtered, paged, print_pages
-from harken.cli.session import Session, command
-from harken.cli.show import Column, clean, clock, fields, listing, print_json, say, table
 from harken.errors import HarkenError
+from harken.operate.wording import count
 
 __all__ = ["events_command"]
 
@@ -163,7 +164,7 @@ def forget_subject(session: Session, subject: str, yes: bool) -> int:
         print_json(answer)
         return 1 if answer["left"] else 0
     verb = "Removed" if yes else "This would remove"
-    counted = ", ".join(f"{answer[name]} {word}" for name, word in KINDS if yes or name != "letters")
+    counted = ", ".join(count(answer[name], word) for name, word in KINDS if yes or name != "letters")
     say(f"{verb}: {counted}.")
     if not yes:
         say("If you mean it: --yes")
@@ -174,4 +175,4 @@ def forget_subject(session: Session, subject: str, yes: bool) -> int:
     return 1 if answer["left"] else 0
 
 
-KINDS = (("events", "events"), ("runs", "runs"), ("letters", "refused events"), ("notes", "notes"))
+KINDS = (("events", "event"), ("runs", "run"), ("letters", "refused event"), ("notes", "note"))

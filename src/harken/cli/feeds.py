@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import fields, listing
+from harken.cli.invocation import Session, command
+from harken.cli.output import fields, listing
 
 __all__ = ["feeds_command"]
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import clean, print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import clean, print_json, say
+from harken.manual import address_of
 
 __all__ = ["import_command"]
 
@@ -65,8 +66,8 @@ def agentsmith(session: Session, file: str, write: bool) -> int:
     elif made["yaml"]:
         click.echo(made["yaml"], nl=False)
     for name in made["missing"]:
-        hint = "examples/tickets has one" if name in ("fix-bug", "security-scan") else "see docs/how-to/tickets"
-        click.echo(clean(f"the pipeline {name} needs workflows/{name}.yaml ({hint})"), err=True)
+        guide = "examples/tickets" if name in ("fix-bug", "security-scan") else "docs/how-to/tickets.md"
+        click.echo(clean(f"the pipeline {name} needs workflows/{name}.yaml: {address_of(guide)}"), err=True)
     return 0 if made["yaml"] else 1
 
 
@@ -134,7 +135,8 @@ def _show_workflows(session: Session, made: Mapping[str, Any]) -> int:
     if made["settings"] and (not made["written"] or "harken.yaml" in made["not_written"]):
         click.echo(f"# harken.yaml needs this\n{made['settings']}", nl=False)
     for variable in made["variables"]:
-        click.echo(clean(f"{variable['name']} must be set in .env or the environment: {variable['meaning']}"), err=True)
+        what = "is in .env" if variable["name"] in made["set"] else "must be set in .env or the environment"
+        click.echo(clean(f"{variable['name']} {what}: {variable['meaning']}"), err=True)
     if made["written"]:
         say("Now: harken config check")
     return 1 if failed else 0

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say
 
 __all__ = ["FILES", "init_command"]
 
 MAIN = """\
-# The settings of this directory. Every section may be left out; docs/reference/configuration.md has them all.
+# The settings of this directory. Every section may be left out. All of them, with what they mean:
+# {reference}
 models:
   default: echo # an offline stand-in that returns its prompt; for a real one: anthropic:claude-sonnet-4-5
 """
@@ -80,9 +81,10 @@ cases:
 """
 
 GITIGNORE = """\
-# secrets, and the state of Harken: neither belongs into a repository
+# secrets, the state of Harken, and its environment: none of them belongs into a repository
 .env
 harken.db*
+.venv/
 """
 
 ENVIRONMENT = """\
@@ -116,7 +118,7 @@ def init_command(session: Session, directory: str | None, recipe: str | None) ->
 
         rows = write_recipe(recipe, home)
     else:
-        rows = [{"file": str(home / name), "written": _write(home / name, text)} for name, text in FILES.items()]
+        rows = [{"file": str(home / name), "written": _write(home / name, text)} for name, text in _texts().items()]
     if session.as_json:
         print_json(rows)
         return
@@ -124,6 +126,18 @@ def init_command(session: Session, directory: str | None, recipe: str | None) ->
         say(f"{row['file']}  {'written' if row['written'] else 'is there already: left as it is'}")
     where = "" if home == Path() else f" --config {home}"
     say(f"Now: harken{where} test" if recipe else f"Now: harken{where} start")
+
+
+def _texts() -> dict[str, str]:
+    """The text of each file, with a key of its own and the address of the reference."""
+    from harken.manual import address_of
+
+    reference = address_of("docs/reference/configuration.md")
+    filled = {
+        "harken.yaml": MAIN.format(reference=reference),
+        ".env": ENVIRONMENT.format(key=secrets.token_urlsafe(24)),
+    }
+    return {**FILES, **filled}
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -135,7 +149,7 @@ def _write(path: Path, text: str) -> bool:
     private = path.name == _PRIVATE
     try:
         with open(path, "x", encoding="utf-8", opener=_open_private if private else None) as file:
-            file.write(text.format(key=secrets.token_urlsafe(24)) if private else text)
+            file.write(text)
     except FileExistsError:
         return False
     return True

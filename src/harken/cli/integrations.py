@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from harken.cli.duration import DURATION
-from harken.cli.session import Session, command
-from harken.cli.show import fields, listing, print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import fields, listing, print_json, say
 
 __all__ = ["integrations_command"]
 
@@ -79,7 +79,7 @@ def configure(session: Session, **options: Any) -> int:
 
     A service that a user signs in to (google) opens its page in a browser, and waits there for the consent.
     """
-    from harken.cli.configure import configure_account
+    from harken.cli.configure_integration import configure_account
 
     return configure_account(session, _name(), **options)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json
 
 __all__ = ["mcp_command"]
 

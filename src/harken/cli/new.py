@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say
 
 __all__ = ["new_command"]
 

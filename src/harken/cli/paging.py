@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session
-from harken.cli.show import Column, print_json, table
+from harken.cli.invocation import Session
+from harken.cli.output import Column, print_json, table
 
 __all__ = ["filtered", "paged", "print_pages"]
 
@@ -47,7 +47,12 @@ def print_pages(
     as_page: bool,
     **given: Any,
 ) -> None:
-    """Print what the options of `paged` ask for: a table, an array, or with --page an object."""
+    """Print what the options of `paged` ask for: a table, an array, or with --page an object.
+
+    `empty` is said of a list that has nothing; of a part of one, that nothing fits.
+    """
+    asked_for = [name for name, value in given.items() if value and name != "include"]
+    empty = "Nothing fits the filter." if asked_for else empty
     if as_page and (everything or not session.as_json):
         raise click.UsageError("--page goes with --json, and not with --all")
     if everything:

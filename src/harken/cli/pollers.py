@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import Column, fields, listing, print_json, say, table
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, fields, listing, print_json, say, table
 from harken.errors import Refused
 
 __all__ = ["pollers_command"]

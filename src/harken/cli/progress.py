@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from harken.cli.show import clean
+from harken.cli.output import clean
 from harken.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say, table
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say, table
 
 __all__ = ["recipes_command"]
 
@@ -24,7 +24,7 @@ def list_command(session: Session) -> None:
     if session.as_json:
         print_json(rows)
         return
-    table(rows, [("RECIPE", "name"), ("WHAT IT DOES", "title")])
+    table(rows, [("recipe", "name"), ("what it does", "title")])
     say("Begin with one: harken init --recipe NAME")
 
 

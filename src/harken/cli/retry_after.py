@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session
+from harken.cli.invocation import Session
 from harken.errors import RetryLater
 
 __all__ = ["LONGEST_WAIT", "call_patiently", "wait_aloud"]

@@ -124,7 +124,7 @@ def main() -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code: 0 done, 1 not done, 2 wrong usage, 130 interrupted."""
     try:
-        code = root.main(list(args), prog_name="harken", standalone_mode=False)
+        code = _invoke(args)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:
@@ -140,6 +140,17 @@ def run(args: Sequence[str]) -> int:
         return 0
     except Exception as error:
         return _report(error)
+
+
+def _invoke(args: Sequence[str]) -> object:
+    """Call the command. Of tasks that ran side by side, the first failure is why the others were ended: raise that."""
+    try:
+        return root.main(list(args), prog_name="harken", standalone_mode=False)
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group
 
 
 def _report(error: Exception) -> int:

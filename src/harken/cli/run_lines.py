@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from harken.cli.show import clean, clock, took
+from harken.cli.output import clean, clock, took
 
 __all__ = ["run_line", "write_run_line"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import listing, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import listing, say
 from harken.errors import NotFound, Refused
 
 __all__ = ["secrets_command"]

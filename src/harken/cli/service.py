@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say
 from harken.errors import NotFound, Refused
 
 __all__ = ["launchd_agent", "service_command", "systemd_unit"]

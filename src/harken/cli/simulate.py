@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from harken.cli.duration import DURATION
-from harken.cli.session import Session, command
-from harken.cli.show import clean, print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import clean, print_json, say
 
 if TYPE_CHECKING:
     from harken.simulation.simulate import Report

@@ -12,8 +12,8 @@ import click
 
 from harken.cli.client import ControllerClient, is_alive
 from harken.cli.duration import DURATION
-from harken.cli.session import Session, command
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import print_json, say
 from harken.errors import Misconfigured, RetryLater
 
 __all__ = ["controller_command", "demo_command", "start_command", "start_controller", "start_options", "stop_command"]

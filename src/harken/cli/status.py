@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harken.cli.session import Session, command
-from harken.cli.show import clock, fields, print_json, say, table
+from harken.cli.invocation import Session, command
+from harken.cli.output import clock, fields, print_json, say, table
 from harken.cli.tickets import webhook_share
 from harken.errors import HarkenError
 from harken.operate.wording import count, lag_text

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from harken.cli.session import Session, command, keep_quiet
-from harken.cli.show import print_json, say
+from harken.cli.invocation import Session, command, keep_quiet
+from harken.cli.output import print_json, say
 from harken.errors import NotFound, Refused
 
 __all__ = ["store_command"]
@@ -106,7 +106,9 @@ def restore_store(session: Session, backup: str) -> None:
         return
     say(f"{answer['store']} is now the copy of {answer['backup']}")
     if answer["kept"]:
-        say(f"The store of before is {answer['kept']}")
+        # a file that was removed leaves only its log
+        is_log = answer["kept"].endswith("-wal")
+        say(f"{'What was left of the store' if is_log else 'The store'} of before is {answer['kept']}")
 
 
 @command(store_command, "copy")

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, fields, print_json, say, table
 from harken.cli.retry_after import LONGEST_WAIT, call_patiently, wait_aloud
-from harken.cli.session import Session, command
-from harken.cli.show import Column, fields, print_json, say, table
 
 __all__ = ["tickets_command", "trackers_command", "webhook_share"]
 

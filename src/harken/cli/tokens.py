@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, listing, print_json, say
 from harken.cli.paging import paged, print_pages
-from harken.cli.session import Session, command
-from harken.cli.show import Column, listing, print_json, say
 
 __all__ = ["audit_command", "tokens_command"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from harken.cli.duration import DURATION
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, clock, fields, listing, print_json, say, table
 from harken.cli.paging import filtered
-from harken.cli.session import Session, command
-from harken.cli.show import Column, clock, fields, listing, print_json, say, table
 from harken.errors import Misconfigured
 
 __all__ = ["explain_command", "triggers_command"]
@@ -256,7 +256,7 @@ def export_trigger(session: Session, name: str) -> None:
 
 def _read_file(file: Path) -> dict[str, Any]:
     from harken.config.findings import Report
-    from harken.config.trigger_rows import from_file
+    from harken.config.stored_triggers import from_file
     from harken.config.yaml.nodes import Table, to_plain
     from harken.config.yaml.parser import parse
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.session import Session, command
-from harken.cli.show import Column, listing, print_json, say
+from harken.cli.invocation import Session, command
+from harken.cli.output import Column, listing, print_json, say
 
 __all__ = ["webhooks_command"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from harken.cli.config import OutputFormat, format_option, report
+from harken.cli.invocation import Session, command
+from harken.cli.output import clean, fields, listing, print_json, say
 from harken.cli.runs import OVER, print_run
-from harken.cli.session import Session, command
-from harken.cli.show import clean, fields, listing, print_json, say
 from harken.errors import Refused
 
 __all__ = ["models_command", "workflows_command"]

@@ -15,6 +15,7 @@ from harken.config.findings import Finding, Path, Report
 from harken.config.validate import as_table
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_plain, to_storable
 from harken.config.yaml.writer import to_yaml
+from harken.manual import address_of
 from harken.suggest import suggest_fix
 
 __all__ = ["TranslatedConfig", "as_yaml", "translate"]
@@ -46,7 +47,7 @@ _STRATEGIES = ("tag", "area_path", "repo")
 _WAYS = ("token", "basic", "pat")
 
 _AGENT = "Say in the workflow of the pipeline which agent runs: action: agent"
-_WORKFLOW = "Write it as workflows/NAME.yaml; examples/tickets has fix-bug and security-scan"
+_WORKFLOW = f"Write it as workflows/NAME.yaml, like fix-bug and security-scan in {address_of('examples/tickets')}"
 _DEPLOY = "Harken has no such setting"
 _LEFT_OUT: Mapping[str, str] = {
     "agents": _AGENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from harken.config.findings import Finding
 from harken.config.pollers.schema import Job, PollerSettings
 from harken.config.settings import Settings
+from harken.config.snapshots import SnapshotValues
 from harken.feed import AT_START, Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions
@@ -55,7 +56,8 @@ class Loaded:
     `integration:jira-eu`, `agent:ana`, `tracker:acme`, `project:my-api`, `section:server` and
     `file:workflows/x.yaml`; `origins` has the file of each. `pollers` is None without such a section; `agents` has the
     accounts of each, by kind. `trackers` are read by feeds, and their projects have triggers. `rows` has the ids of the
-    triggers that are rows in the store, by name, `disabled` the owners of those that are not enabled.
+    triggers that are rows in the store, by name, `disabled` the owners of those that are not enabled. `paths` has the
+    feeds of webhooks where there are rows, else None.
 
     Feeds and workflows hold references in place of secrets, so they may be stored: call `reveal` before use.
     """
@@ -64,8 +66,8 @@ class Loaded:
     settings: Settings = field(default_factory=Settings)
     store: str = ""
     integrations: Mapping[str, Account] = field(default_factory=dict)
-    feeds: tuple[Feed, ...] = ()
-    triggers: tuple[Trigger, ...] = ()
+    feeds: Sequence[Feed] = ()
+    triggers: Sequence[Trigger] = ()
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     refused: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
@@ -80,6 +82,23 @@ class Loaded:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     rows: Mapping[str, str] = field(default_factory=dict, repr=False)
     disabled: Mapping[str, str] = field(default_factory=dict, repr=False)
+    paths: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def feed(self, name: str) -> Feed | None:
+        if isinstance(self.feeds, SnapshotValues):
+            return self.feeds.by_name.get(name)
+        return next((feed for feed in self.feeds if feed.name == name), None)
+
+    def trigger(self, name: str) -> Trigger | None:
+        if isinstance(self.triggers, SnapshotValues):
+            return self.triggers.by_name.get(name)
+        return next((trigger for trigger in self.triggers if trigger.name == name), None)
+
+    def feed_at(self, path: str) -> Feed | None:
+        """The feed whose webhook is at this path."""
+        if self.paths is not None:
+            return self.feed(self.paths.get(path, ""))
+        return next((feed for feed in self.feeds if path and feed.path == path), None)
 
     @property
     def blocking(self) -> tuple[Finding, ...]:

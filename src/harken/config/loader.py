@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore, read_account
 from harken.config.agents import Agents, read_agent
+from harken.config.compiled_files import FileForms, KeptForms
 from harken.config.feed_labels import with_labels
 from harken.config.feeds import internal_feed, merge_specs, read_feed
-from harken.config.file_forms import FileForms, KeptForms
 from harken.config.files import allowed_directories, check_hidden_store, read_tree, tree_of, workflow_files
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup

@@ -256,7 +256,10 @@ def plan(old: Loaded | None, new: Loaded) -> Plan:
 
 def _items(loaded: Loaded, names: Mapping[str, str]) -> dict[str, Any]:
     """Return every item by the name that people see; `names` has those of the feeds."""
-    found: dict[str, Any] = {item("workflow", name): flow.rev for name, flow in loaded.workflows.items()}
+    # the revision is of what runs need alone
+    found: dict[str, Any] = {
+        item("workflow", name): (flow.rev, flow.share_with, flow.description) for name, flow in loaded.workflows.items()
+    }
     found |= {item("trigger", trigger.name): _without_rev(trigger) for trigger in loaded.triggers}
     found |= {
         item("feed", names[feed.name]): (_without_history(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds

@@ -150,7 +150,7 @@ def _describe(model: type[BaseModel], node: Table, detail: ErrorDetails, inside:
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         return f"must be {words} {context.get(name)}", "", "invalid"
-    return detail["msg"][:1].lower() + detail["msg"][1:], "", "invalid"
+    return _as_clause(detail["msg"]), "", "invalid"
 
 
 def _node_at(node: Node, path: Path) -> Node:
@@ -202,3 +202,8 @@ def _names_at(annotation: Any, path: Sequence[str | int]) -> set[str]:
         if arguments and path
         else set()
     )
+
+
+def _as_clause(sentence: str) -> str:
+    """Without the capital letter of a sentence; `URL` and the like stay as they are."""
+    return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]

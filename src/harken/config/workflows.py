@@ -100,7 +100,13 @@ def read_workflow(
     listener = read_trigger(name, rev, trigger, resolver, report, file) if trigger is not None and name else None
     if block is None or report.failed:
         return None
-    workflow = Workflow(name=block.name, rev=rev, definition=definition, share_with=block.share_with or "")
+    workflow = Workflow(
+        name=block.name,
+        rev=rev,
+        definition=definition,
+        share_with=block.share_with or "",
+        description=block.description,
+    )
     return WorkflowEntry(
         workflow=workflow, trigger=listener[0] if listener else None, spec=listener[1] if listener else None
     )

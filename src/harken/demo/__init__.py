@@ -27,7 +27,7 @@ SCENARIOS = {
     "streams": "harken.demo.scenarios.streams",
 }
 """Each demo by name, with the module of its play."""
-GUIDES = {"tickets": "docs/how-to/tickets.md", "streams": "docs/how-to/follow-a-stream.md"}
+GUIDES = {"tickets": "how-to/tickets.md", "streams": "how-to/follow-a-stream.md"}
 """What to read next about what a demo shows."""
 
 
@@ -98,13 +98,23 @@ def _text(summary: Summary, demo: str) -> str:
 
 
 def _next_steps(summary: Summary, demo: str) -> list[str]:
+    from harken.manual import address_of
+
     name = program()
-    more = [f"More about {demo}: {GUIDES[demo]}, and examples/{demo}."] if demo in GUIDES else []
-    good = "Nothing was lost, doubled or made up." if summary.good else "This demo did not go well."
+    places = [f"docs/{GUIDES[demo]}", f"examples/{demo}"] if demo in GUIDES else []
+    more = [f"More about {demo}:", *(f"  {address_of(place)}" for place in places)] if places else []
     return [
         "",
         *more,
-        f"{good} The next step, also without an account:",
+        f"{_verdict(summary)} The next step, also without an account:",
         f"  {name} init my-automations",
         f"  {name} --config my-automations start",
     ]
+
+
+def _verdict(summary: Summary) -> str:
+    if not summary.good:
+        return "This demo did not go well."
+    if not summary.events_at_source:
+        return "It was stopped before anything happened."
+    return "Nothing was lost, doubled or made up."

@@ -60,7 +60,8 @@ def redact_error(error: HarkenError, secrets: Iterable[str]) -> HarkenError:
 def scrub(value: Any, secrets: Iterable[str]) -> Any:
     """Return JSON values with our own tokens replaced by `***`: some servers repeat what we sent."""
     tokens = _tokens_of(secrets)
-    if not tokens.forms or value is None:
+    if not tokens.forms or not value:
+        # a record of a step has an error and warnings, which are nearly always empty
         return value
     try:
         # all at once: faster than text by text, and at any depth

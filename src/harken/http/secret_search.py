@@ -48,7 +48,8 @@ class TextSearch:
         """Return the positions of all texts that occur, also inside of others, in their order."""
         find = self._find
         if find is None:
-            return [at for at, text in enumerate(self.texts) if text in body]
+            # `in` would take a text for a number at first, which costs an exception inside of Python
+            return [at for at, text in enumerate(self.texts) if body.find(text) >= 0]
         if not find(body):
             return []
         # marks may overlap

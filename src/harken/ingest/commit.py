@@ -13,7 +13,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event, Verdict
 from harken.feed import Trigger, TriggerState
-from harken.ingest.traced import with_context
+from harken.ingest.trace_context import with_context
 from harken.match import Read, Rules, Sighting, compile_rules, match, memory_id, recognise
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Definitions, EarlyEnd, Entry, Feeds, Intent, Listeners, Opened, Stale
@@ -72,6 +72,11 @@ class RuleCache:
         """The feed is gone, or has to be learnt anew."""
         self._rules.pop(feed, None)
         self._listeners.pop(feed, None)
+
+    def keep(self, is_here: Callable[[str], bool]) -> None:
+        """Forget the rules of all other feeds; they are learnt when somebody needs them."""
+        self._rules = {name: rules for name, rules in self._rules.items() if is_here(name)}
+        self._listeners = {name: found for name, found in self._listeners.items() if is_here(name)}
 
     def adopt(self, definitions: Definitions, opened: Opened) -> None:
         """Keep rules that are up to date, and take the others from the definitions that were just opened."""

@@ -25,7 +25,7 @@ from harken.ingest.backfill import FeedStore
 from harken.ingest.commit import Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.leases import ShardLeases
-from harken.ingest.live import UNBUILT, LiveFeed
+from harken.ingest.live_feed import UNBUILT, LiveFeed
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
@@ -73,6 +73,7 @@ class FeedRegistry:
         self._build = build
         self._is_prompt = is_prompt
         self._idle_reads = idle_reads
+        self._rule_cache = committer.rule_cache
         self.reading = reading
         self.feeds: dict[str, LiveFeed] = {}
         self.defined: dict[str, Feed] = {}
@@ -328,15 +329,17 @@ class FeedRegistry:
         """Learn the positions of these shards' feeds. The function that is returned restores them and reads on."""
         # in a shared store another replica may have read them between the opening and our lease
         opened = None if self.leases.shared else self._just_opened
-        states = opened.feeds if opened else await self._states_of(shards)
         taken_over = self._just_opened is None
+        states = opened.feeds if opened else await self._states_of(shards, taken_over=taken_over)
         return lambda: self._resume_reading(shards, states, taken_over=taken_over)
 
-    async def _states_of(self, shards: Collection[int]) -> Mapping[str, FeedState]:
-        """The states of the feeds of these shards: in a fleet all the others are none of our business."""
-        names = None
-        if len(shards) < self.leases.shards:
-            names = [feed.name for feed in self.defined.values() if feed.shard in shards]
+    async def _states_of(self, shards: Collection[int], *, taken_over: bool) -> Mapping[str, FeedState]:
+        """The states of the feeds of these shards: in a fleet all the others are none of our business.
+
+        What is pushed has no position, so what was opened with the start is enough for it."""
+        names = [feed.name for feed in self.defined.values() if feed.shard in shards]
+        if not taken_over:
+            names = [name for name in names if self.defined[name].way != "push"]
         return {state.name: state for state in await self._store.feeds(names=names)}
 
     def _resume_reading(self, shards: Collection[int], states: Mapping[str, FeedState], *, taken_over: bool) -> None:
@@ -375,6 +378,9 @@ class FeedRegistry:
             self._idle_reads.drop(live.feed.name)
             if live.feed.way != "push" and self._is_row(live.feed) and self.feeds.get(live.feed.name) is live:
                 self._drop(live.feed.name)
+                if self.leases.shared:
+                    # whoever reads it next has newer ones
+                    self._rule_cache.forget(live.feed.name)
 
     def _feeds_of(self, shards: Collection[int]) -> list[LiveFeed]:
         return [live for live in self.feeds.values() if live.feed.shard in shards]

@@ -24,7 +24,7 @@ from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live import UNBUILT, Late, LiveFeed, TickReport
+from harken.ingest.live_feed import UNBUILT, Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
 from harken.ingest.run_answers import RunAnswers
 from harken.ingest.scheduler import TickSlots
@@ -128,10 +128,12 @@ class Intake:
         others = any(held.shard != HOUSEKEEPING and held.holder != self._holder for held in await self._store.leases())
         # a replica that joins others which read already is no new start for the triggers
         starting = definitions.starting and not others
-        opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
+        opened = await self._apply(msgspec.structs.replace(definitions, starting=starting), ())
         self.start_lines.note(opened, {trigger.name: trigger.feed for trigger in definitions.triggers})
         self._spawn(self._flush_idle_reads(), "idle reads")
         await self.registry.start(opened)
+        # only now: before, no shard was held
+        self._forget_rules_elsewhere()
         if self.registry.reading:
             self._spawn(self.leases.keep(), "leases")
         return opened
@@ -153,6 +155,11 @@ class Intake:
 
         Feeds to `renew` get a new source although they are equal: their credential was changed.
         """
+        opened = await self._apply(definitions, renew)
+        self._forget_rules_elsewhere()
+        return opened
+
+    async def _apply(self, definitions: Definitions, renew: Collection[str]) -> Opened:
         # a feed that is replaced starts from what the store has: without its last read it would be read again at once
         await self.idle_reads.write()
         known = {name: known for name in self.feeds if (known := self.rule_cache.revision(name)) is not None}
@@ -173,7 +180,7 @@ class Intake:
         """Make a part of the configuration current (`part.only`); all else goes on undisturbed."""
         assert part.only is not None
         opened = await self.leases.open_definitions(self._open, part)
-        with_paths = any(self._has_path(name) for name in part.only.feeds)
+        before = self._with_paths(part.only.feeds)
         for name in part.only.feeds:
             if name not in opened.feeds:
                 self.rule_cache.forget(name)
@@ -183,22 +190,30 @@ class Intake:
                 # learnt when it is read
                 self.rule_cache.forget(name)
         self.registry.apply_part(part, opened, renew=renew)
-        if with_paths or any(self._has_path(name) for name in part.only.feeds):
-            self._serve_webhooks()
+        self._serve_changed(before, self._with_paths(part.only.feeds))
         await self.backfill.of_pushed(part, opened)
         return opened
 
-    def _has_path(self, feed: str) -> bool:
-        found = self.registry.defined.get(feed)
-        return found is not None and bool(found.path)
+    def is_elsewhere(self, feed: str) -> bool:
+        """Whether only other replicas read the feed, and nothing of it is here but its definition."""
+        return feed not in self.feeds and feed in self.registry.defined
+
+    def _forget_rules_elsewhere(self) -> None:
+        """Have no rules of feeds that others read: who takes one over learns them as they are then."""
+        if self.leases.shared:
+            self.rule_cache.keep(lambda feed: not self.is_elsewhere(feed))
+
+    def _with_paths(self, feeds: Collection[str]) -> list[Feed]:
+        """Those of the feeds that have a webhook, as they are defined now."""
+        defined = self.registry.defined
+        return [found for name in feeds if (found := defined.get(name)) is not None and found.path]
 
     async def _open(self, definitions: Definitions) -> Opened:
         return await self._store.open(msgspec.structs.replace(definitions, holder=self._holder))
 
     async def refresh(self, feed: str) -> None:
         """The feed or its triggers were changed in the store: learn its rules and its position."""
-        if feed in self.registry.defined and feed not in self.feeds:
-            # another replica reads it
+        if self.is_elsewhere(feed):
             self.rule_cache.forget(feed)
             return
         self.idle_reads.drop(feed)
@@ -312,6 +327,23 @@ class Intake:
         self._unbuilt = {path: live.feed.name for path, live in with_paths.items() if live.source is UNBUILT}
         self.webhooks.serve(endpoints, further=self._unbuilt.keys(), find=self._find_endpoint)
 
+    def _serve_changed(self, before: Sequence[Feed], after: Sequence[Feed]) -> None:
+        """Serve the webhooks of feeds that were changed; of 100,000 the others are not looked at."""
+        if any(feed.way == "poll" for feed in (*before, *after)):
+            # these have short paths too, which depend on each other
+            self._serve_webhooks()
+            return
+        lives = {feed.path: self.feeds.get(feed.name) for feed in after}
+        for path in {feed.path for feed in before} | lives.keys():
+            live = lives.get(path)
+            self._unbuilt.pop(path, None)
+            endpoint: Endpoint | None = None
+            if live is not None and live.source is UNBUILT:
+                self._unbuilt[path] = live.feed.name
+            elif live is not None and isinstance(live.source, PushSource):
+                endpoint = _endpoint(live.feed, live.source)
+            self.webhooks.change(path, endpoint)
+
     def _find_endpoint(self, path: str) -> Endpoint | None:
         live = self.feeds.get(self._unbuilt[path])
         if live is None:
@@ -407,6 +439,7 @@ def _endpoint(feed: Feed, source: PushSource) -> Endpoint:
         source=source,
         max_bytes=int(getattr(source, "max_bytes", MAX_BYTES)),
         empty_answer=bool(getattr(source, "empty_answer", False)),
+        claims_tickets=bool(getattr(source, "claims_tickets", False)),
         max_per_minute=int(getattr(source, "max_per_minute", 0)),
         respond_seconds=feed.respond_seconds,
     )

@@ -114,6 +114,14 @@ class Refusals:
             del self._logged[key]
             self._unlogged.pop(key, None)
 
+    def forget(self, path: str) -> None:
+        """The path is not configured any more."""
+        if self._kept.pop(path, None) is not None:
+            del self._counts[path]
+        for reason in REASONS:
+            self._logged.pop((path, reason), None)
+            self._unlogged.pop((path, reason), None)
+
     def _log(self, path: str, refusal: Refusal) -> None:
         """One line a minute for each path and reason, with how many there were since the last."""
         key, now = (path, refusal.reason), self._clock.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from datetime import datetime
 from random import Random
@@ -14,17 +14,17 @@ import structlog
 
 from harken import backoff
 from harken.clock import Clock, from_unix
-from harken.errors import LeaseLost, RetryLater
+from harken.errors import LeaseLost, Refused, RetryLater
 from harken.event import Event, Span
 from harken.feed import INTERNAL
 from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer, check_starts
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live import LiveFeed
+from harken.ingest.live_feed import LiveFeed
 from harken.ingest.page_parts import stored_seek
 from harken.match import Read, Rules
-from harken.source import Batch, Gap, HoldingSource, Lag, SeekableSource, StreamSource
+from harken.source import Batch, Cursor, Gap, HoldingSource, Lag, SeekableSource, StreamSource
 from harken.store import Commit, Failure, IdleRead, Tick
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
@@ -141,13 +141,20 @@ class Streamer:
         live.outdated = False
         live.token = self._token(live.feed.shard)
         covered_to = state.coverage[-1].end if state.coverage else self._clock.now()
+        unplaced = state.cursor is None
+        if not isinstance(source, SeekableSource):
+            return _Connection(self, live, source, rules, covered_to, unplaced=unplaced)
         at = stored_seek(state.cursor)
-        if at is None or not isinstance(source, SeekableSource):
-            return _Connection(self, live, source, rules, covered_to)
-        rules = await self._decide_again(live, rules)
-        live.cursor = (await source.locate(at, live.cursor)).cursor
-        # what was passed over was not read
-        return _Connection(self, live, source, rules, max(covered_to, at), moved=True)
+        if at is not None:
+            rules = await self._decide_again(live, rules)
+            live.cursor = (await source.locate(at, live.cursor)).cursor
+            # what was passed over was not read
+            return _Connection(self, live, source, rules, max(covered_to, at), moved=True)
+        if unplaced and state.last_success is None and source.begins_with_new:
+            # the broker, the store or this process may have been away since then, and messages did not wait for us
+            live.cursor = await _place_of_creation(source, state.created_at)
+        begin = covered_to if live.cursor is None else state.created_at
+        return _Connection(self, live, source, rules, begin if unplaced else covered_to, unplaced=unplaced)
 
     async def _decide_again(self, live: LiveFeed, rules: Rules) -> Rules:
         """Stored messages that a trigger which was moved back has not decided are decided, before others are read."""
@@ -199,6 +206,7 @@ class _Connection:
         covered_to: datetime,
         *,
         moved: bool = False,
+        unplaced: bool = False,
     ) -> None:
         self._streamer = streamer
         self._store, self._committer = streamer._store, streamer._committer
@@ -208,8 +216,9 @@ class _Connection:
         # a trigger that is reset or moved during the connection ends it: what follows belongs to its new start
         self._starts = rules.starts
         self._covered_to = covered_to
-        # whether the store does not have the position from which we read
-        self._moved = moved
+        # whether the store has another position than the one from which we read, or none at all
+        self._moved = moved or unplaced
+        self._unplaced = unplaced
 
     async def take(self, batch: Batch) -> None:
         """Commit the batch, however long the store is away. When this returns, it may be acknowledged."""
@@ -219,17 +228,21 @@ class _Connection:
             in_hand, name = self._streamer.in_hand, self._live.feed.name
             in_hand[name] = InHand(batch=batch, since=self._clock.now())
             try:
-                await self._held(self._insist(batch))
+                await self._held(self._insist(lambda: self._commit(batch)))
             finally:
                 del in_hand[name]
         else:
             await self._note_idle(batch)
+            if self._unplaced:
+                # without it, whoever connects after a crash would begin at what is new then
+                await self._insist(lambda: self._streamer._idle_reads.flush(self._live.feed.name))
+        self._unplaced = False
 
-    async def _insist(self, batch: Batch) -> None:
+    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Try until the store has it. The broker is not asked for more, and nothing is given back to it."""
         for wait in backoff.doubling(STORE_RETRY, STORE_RETRY_CAP):
             try:
-                await self._commit(batch)
+                await write()
             except RetryLater as error:
                 log.warning("store.trouble", feed=self._live.feed.display_name, reason=str(error))
                 await self._clock.sleep(max(wait, error.after or 0.0))
@@ -342,6 +355,14 @@ class _Connection:
         key = f"{GAP}:{feed.name}@{gap.key}"
         event = Event(subject=feed.name, type=GAP, key=key, state=key, occurred_at=now, data=data)
         await self._committer.push(INTERNAL, [event], Read(now=now))
+
+
+async def _place_of_creation(source: SeekableSource, created_at: datetime) -> Cursor:
+    """Where a first read begins; None, which is the end, for a stream that can be read from nowhere else."""
+    try:
+        return (await source.locate(created_at, None)).cursor
+    except Refused:
+        return None
 
 
 async def _next(batches: AsyncIterator[Batch], silence_seconds: float) -> Batch | None:

@@ -5,14 +5,15 @@ A plain ASGI callable in front of everything else: this is the hot path.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
+from harken.event import Event, Outcome
 from harken.ingest.commit import Committer
 from harken.ingest.refused_webhooks import UNKNOWN, Reason, Refusals
 from harken.ingest.run_answers import RUNS, RunAnswers
@@ -46,12 +47,22 @@ REFUSED_AS: Mapping[int, Reason] = {
     413: "too_large",
     500: "failed",
 }
+CLAIMED: Set[Outcome] = frozenset({"fired", "held", "gathered"})
+AT_WORK = frozenset({"ticket.ready", "ticket.claimed"})
 JSON = (b"content-type", b"application/json")
 
-_Answer = tuple[int, bytes, Sequence[tuple[bytes, bytes]]]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _Answer(NamedTuple):
+    """What is sent; and what became of the request, as the status that tells it where another one is sent."""
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    became: int = 0
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +70,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     source: PushSource
     max_bytes: int = MAX_BYTES
     empty_answer: bool = False
+    claims_tickets: bool = False
     max_per_minute: int = 0
     respond_seconds: float = 0.0
 
@@ -82,7 +94,8 @@ class _TooMany(Exception):
 class Webhooks:
     """Answers 202 when the events are committed, 200 when all of them were repeats, 503 while they cannot be stored.
 
-    An endpoint with `respond_seconds` answers with what the runs came to, if they end within that time.
+    An endpoint with `respond_seconds` answers with what the runs came to, if they end within that time. One of a
+    tracker answers 202 only where a ticket was claimed.
     """
 
     def __init__(self, committer: Committer, clock: Clock, run_answers: RunAnswers | None = None) -> None:
@@ -93,7 +106,7 @@ class Webhooks:
         self._further: Collection[str] = ()
         self._find: Callable[[str], Endpoint | None] = lambda path: None
         self._rates: dict[str, WebhookRate] = {}
-        self._kept_rates: Mapping[str, WebhookRate] = {}
+        self._kept_rates: dict[str, WebhookRate] = {}
         self.received = 0
         self.refused = 0
         self.refusals = Refusals(clock)
@@ -115,6 +128,18 @@ class Webhooks:
             self._limit(endpoint, kept)
         self._kept_rates = kept if further else {}
         self.refusals.keep({*endpoints, *further})
+
+    def change(self, path: str, endpoint: Endpoint | None) -> None:
+        """Serve this endpoint at one path; None: the path is one of the further ones now, or there is none."""
+        before = self._endpoints.pop(path, None)
+        rate = self._rates.pop(before.feed, None) if before is not None else None
+        if rate is not None and before is not None:
+            self._kept_rates[before.feed] = rate
+        if endpoint is not None:
+            self._endpoints[path] = endpoint
+            self._limit(endpoint, self._kept_rates)
+        elif path not in self._further:
+            self.refusals.forget(path)
 
     def _endpoint_at(self, path: str) -> Endpoint | None:
         found = self._endpoints.get(path)
@@ -143,10 +168,11 @@ class Webhooks:
             return
         try:
             accept = self._accept_traced if self._committer.tracer.on else self._accept
-            status, answer, headers = await accept(endpoint, scope, receive)
+            answer = await accept(endpoint, scope, receive)
+            status = answer.became or answer.status
         except Handshake as handshake:
-            status = 200
-            await _answer(send, status, handshake.answer)
+            status = 202
+            await _answer(send, 200, handshake.answer)
         except _TooMany as error:
             status, message = 429, MESSAGES[429]
             self.refused += 1
@@ -166,10 +192,10 @@ class Webhooks:
             self.refusals.note(path, _sender(scope), REFUSED_AS[status], message)
             await _answer(send, status, {"error": message})
         else:
-            if endpoint.empty_answer and not headers:
+            if endpoint.empty_answer and not answer.headers:
                 await _send(send, 200, b"")
             else:
-                await _send(send, status, answer, *headers)
+                await _send(send, answer.status, answer.body, *answer.headers)
         self.observe(endpoint.feed, status)
 
     async def _accept_traced(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> _Answer:
@@ -184,7 +210,7 @@ class Webhooks:
                 # a stranger must not write into anybody's trace
                 span.dropped = True
                 raise
-            span.note(http__response__status_code=answer[0])
+            span.note(http__response__status_code=answer.status)
             return answer
 
     async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> _Answer:
@@ -206,32 +232,53 @@ class Webhooks:
             self._count(endpoint.feed)
         self.received += len(events)
         if not events:
-            return 202, ACCEPTED_NOTHING, ()
+            return _Answer(200 if endpoint.claims_tickets else 202, ACCEPTED_NOTHING, became=202)
         committed = await self._committer.push(endpoint.feed, events, Read(now=now))
         if endpoint.respond_seconds and self._run_answers is not None:
             return await self._respond(endpoint, committed)
+        if endpoint.claims_tickets:
+            return _claim_answer(events, committed)
         # of a feed that tells transitions, what it knew already is not even committed
-        fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
+        fresh = _count_fresh(committed)
         if len(events) == fresh == 1:
-            return 202, ACCEPTED_ONE, ()
+            return _Answer(202, ACCEPTED_ONE)
         answer = {"accepted": fresh, "duplicate": len(events) - fresh}
-        return 202 if fresh else 200, msgspec.json.encode(answer), ()
+        return _Answer(202 if fresh else 200, msgspec.json.encode(answer))
 
     async def _respond(self, endpoint: Endpoint, committed: Committed) -> _Answer:
         """What the runs came to. Everything is committed: what is sent again gets the answer of its first run."""
         assert self._run_answers is not None
+        became = 202 if _count_fresh(committed) else 200
         found = await self._run_answers.answer(committed, endpoint.respond_seconds)
         if endpoint.empty_answer and found.status != 200:
-            return 200, b"", ()
+            return _Answer(200, b"", became=became)
         headers = [(b"harken-run", ", ".join(found.runs).encode())]
         if found.status == 202 and len(found.runs) == 1:
             headers.append((b"location", (RUNS + found.runs[0]).encode()))
-        return found.status, msgspec.json.encode(found.content), headers
+        return _Answer(found.status, msgspec.json.encode(found.content), headers, became)
 
     def _count(self, feed: str) -> None:
         """Only senders that have proven themselves are counted: a stranger must not use up what they may send."""
         if after := self._rates[feed].take(self._clock.monotonic()):
             raise _TooMany(after)
+
+
+def _count_fresh(committed: Committed) -> int:
+    return sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
+
+
+def _claim_answer(events: Sequence[Event], committed: Committed) -> _Answer:
+    """202 for a ticket that was claimed; 200 for one that was claimed before, and for one that may not start."""
+    outcomes = {verdict.outcome for verdicts in committed.verdicts for verdict in verdicts}
+    if outcomes & CLAIMED:
+        outcome = "claimed"
+    elif any(event.type in AT_WORK for event in events):
+        outcome = "already_claimed"
+    else:
+        outcome = "rejected"
+    fresh = _count_fresh(committed)
+    answer = {"accepted": fresh, "duplicate": len(events) - fresh, "outcome": outcome}
+    return _Answer(202 if outcome == "claimed" else 200, msgspec.json.encode(answer), became=202 if fresh else 200)
 
 
 def _sender(scope: Scope) -> str:

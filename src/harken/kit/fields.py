@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias
 
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 from harken.suggest import suggest_clause
 
 __all__ = ["Precision", "describe", "folded_text", "instant", "list_of", "rfc3339", "text_of", "whole_number"]

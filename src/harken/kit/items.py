@@ -16,7 +16,7 @@ from harken.event import Event
 from harken.kit.digest import digest_of_json
 from harken.kit.fields import describe, instant, text_of
 from harken.kit.slices import OwnWork
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 
 __all__ = ["ItemEvents", "Shape", "events_of", "items_at", "kept_events", "long_events_of"]
 

@@ -15,7 +15,7 @@ from typing import Any, overload
 from harken.http import Reply
 from harken.kit.items import items_at
 from harken.kit.slices import OwnWork
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 
 __all__ = ["items_in"]
 

@@ -20,7 +20,7 @@ from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.kit.cursor import dump_cursor, load_cursor
 from harken.kit.digest import digest_of
-from harken.kit.file_stamps import Difference, Folder, FolderBuilder, Manifest, apply, differences, dump, load
+from harken.kit.file_manifest import Difference, Folder, FolderBuilder, Manifest, apply, differences, dump, load
 from harken.kit.globs import Globs, glob_regex
 from harken.kit.models import QueryModel
 from harken.source import Batch, Cursor, Host

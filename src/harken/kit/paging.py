@@ -18,7 +18,7 @@ from harken.errors import Garbled, NeedsAttention, Refused
 from harken.http import Reply
 from harken.kit.digest import digest_of
 from harken.kit.models import QueryModel
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 
 __all__ = [
     "ByCursor",

@@ -13,7 +13,7 @@ from pydantic import Field
 from harken.event import Event
 from harken.kit.fields import instant, text_of
 from harken.kit.models import QueryModel
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 from harken.source import Rejected
 
 __all__ = ["MessageQuery", "MessageReader"]

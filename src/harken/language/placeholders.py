@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harken.language.paths import MISSING, lookup
+from harken.language.dotted_paths import MISSING, lookup
 
 __all__ = ["Filled", "fill", "placeholders"]
 

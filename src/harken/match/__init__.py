@@ -2,9 +2,9 @@
 
 from harken.match.decide import Read, match, spaced_due, variables_of
 from harken.match.dedup import Sighting, memory_id, recognise
+from harken.match.gather_examples import stories
+from harken.match.prefilter import Screen, Screened
 from harken.match.rules import Rule, Rules, compile_rules
-from harken.match.screen import Screen, Screened
-from harken.match.timeline import stories
 
 __all__ = [
     "Read",

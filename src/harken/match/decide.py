@@ -132,6 +132,9 @@ def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | N
     if rules.feed.way == "internal" and not read.again:
         # a trigger that listens now was there when it happened, even if the clock was set back since
         return None
+    if rules.feed.way == "push" and not read.again and rule.start_line <= rule.state.created_at:
+        # it was sent to the trigger after its creation, whenever it happened. Only a line that was moved on counts
+        return None
     if event.occurred_at is None:
         if read.first and rules.feed.way == "poll":
             return "undated, and part of the first read, which is the baseline"

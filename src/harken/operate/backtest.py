@@ -26,8 +26,8 @@ from harken.operate.backtest_scan import STARTED, Reading, Scan, differs, scan
 from harken.operate.clause_blame import blame_rows, blame_sentence
 from harken.operate.context import Context
 from harken.operate.events import moment_of
+from harken.operate.flat_rows import Plain, plain, title_of
 from harken.operate.progress import Progress
-from harken.operate.rows import Plain, plain, title_of
 from harken.operate.wording import count
 
 __all__ = ["backtest", "rules_of"]

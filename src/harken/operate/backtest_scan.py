@@ -13,10 +13,10 @@ import msgspec
 from harken.event import Recorded
 from harken.language.cel import bind
 from harken.language.cel.clauses import value_of
-from harken.language.paths import MISSING
+from harken.language.dotted_paths import MISSING
 from harken.match import Rules, Screen, Screened
-from harken.operate.past_events import past_variables
 from harken.operate.progress import Progress, Report
+from harken.operate.recorded_event import past_variables
 from harken.operate.runs import micros
 from harken.store import History, Records
 

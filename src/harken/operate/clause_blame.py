@@ -11,12 +11,12 @@ from harken.feed import Trigger
 from harken.language.cel import Condition, bind, compile_condition
 from harken.language.cel.clauses import and_clauses, failed_clauses, smallest_change
 from harken.language.cel.values import show
-from harken.language.paths import MISSING
+from harken.language.dotted_paths import MISSING
 from harken.match import Screen
 from harken.operate.backtest_scan import NearMisses, Scan
 from harken.operate.context import Context
-from harken.operate.past_events import past_variables
-from harken.operate.rows import Plain
+from harken.operate.flat_rows import Plain
+from harken.operate.recorded_event import past_variables
 
 __all__ = ["blame_rows", "blame_sentence", "near_miss", "recent_blame"]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
-from harken.operate.rows import Plain
+from harken.operate.flat_rows import Plain
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harken.config.accounts import AccountStore
     from harken.config.findings import Finding
     from harken.config.loaded import Loaded
-    from harken.config.trigger_rows import RowCompiler
+    from harken.config.stored_triggers import RowCompiler
     from harken.config.workflows import Checker
     from harken.config.yaml.nodes import Node
     from harken.source import Plugin
@@ -61,7 +61,7 @@ def load_directory(
     for the workflow files of these names. With `keep` what the workflows compile to is written beside the store, for
     the next load.
     """
-    from harken.config.file_forms import forms_beside
+    from harken.config.compiled_files import forms_beside
     from harken.config.files import find_store
     from harken.config.loader import load
     from harken.config.settings import local_base
@@ -89,7 +89,7 @@ def load_directory(
 
 def row_compiler(files: Loaded, environ: Mapping[str, str] | None = None) -> RowCompiler:
     """What compiles the rows of the store beside these files, with the services and secrets that are here."""
-    from harken.config.trigger_rows import RowCompiler
+    from harken.config.stored_triggers import RowCompiler
     from harken.services import registry
 
     plugins = registry()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harken.clock import Clock
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import INTERNAL, Feed, FeedState, Trigger, TriggerState
-from harken.operate.engine import Engine
+from harken.operate.engine_protocol import Engine
 from harken.operate.principal import OPERATOR, Principal
 from harken.operate.progress import Report, ignore
 from harken.runs import Run, Workflow
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from harken.config.loaded import Loaded
 
 __all__ = ["Context"]
+
+SORTED_ANEW = 100
+"""From so many changed names on, all are sorted: each that is put in alone moves those behind it."""
 
 
 class _Current:
@@ -38,19 +42,37 @@ class _Current:
     def load_part(self, loaded: Loaded, part: Definitions) -> None:
         assert part.only is not None
         self.loaded = loaded
-        self._sorted = None
         for name in part.only.feeds:
             self.feeds.pop(name, None)
+        self.feeds.update((feed.name, feed) for feed in part.feeds)
+        defined = {trigger.name: trigger for trigger in part.triggers}
+        if self._sorted is not None:
+            self._sorted = _change_sorted(self._sorted, gone=part.only.triggers - defined.keys(), there=defined)
         for name in part.only.triggers:
             self.triggers.pop(name, None)
-        self.feeds.update((feed.name, feed) for feed in part.feeds)
-        self.triggers.update((trigger.name, trigger) for trigger in part.triggers)
+        self.triggers.update(defined)
 
     def trigger_names(self) -> list[str]:
         """The names in their order, which takes long for 100,000."""
         if self._sorted is None:
             self._sorted = sorted(self.triggers)
         return self._sorted
+
+
+def _change_sorted(names: list[str], *, gone: Collection[str], there: Collection[str]) -> list[str]:
+    """The names without those that are gone, and with those that are there; whoever has the list keeps it as it is."""
+    if len(gone) + len(there) > SORTED_ANEW:
+        return sorted({*names, *there}.difference(gone))
+    found = list(names)
+    for name in gone:
+        at = bisect_left(found, name)
+        if at < len(found) and found[at] == name:
+            del found[at]
+    for name in there:
+        at = bisect_left(found, name)
+        if at == len(found) or found[at] != name:
+            found.insert(at, name)
+    return found
 
 
 class Context:

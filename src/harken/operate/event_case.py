@@ -19,10 +19,10 @@ from harken.language.cel import compile_condition
 from harken.language.cel.explain import clauses
 from harken.match import Read, Rule, Rules, match, recognise
 from harken.operate import events
-from harken.operate.anonymous import Anonymiser
+from harken.operate.anonymize import Anonymiser
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain
 from harken.operate.ownership import visible_rows
-from harken.operate.rows import Plain
 from harken.suggest import suggest_fix
 
 __all__ = ["EventCase", "make", "make_case"]
@@ -81,9 +81,9 @@ def make_case(loaded: Loaded, event: Mapping[str, Any], *, trigger: str = "", na
     if outcome not in REPEATABLE or event["feed_id"] == INTERNAL:
         message = f"the verdict {outcome} depends on more than this event"
         raise Refused(message, fix=f"Choose an event that was one of: {', '.join(REPEATABLE)}")
-    feed = next((one for one in loaded.feeds if one.name == event["feed_id"]), None)
+    feed = loaded.feed(event["feed_id"])
     if feed is None:
-        raise NotFound(f"feed {event['feed_id']} is not configured now", fix="Put it back, then add the case")
+        raise _not_configured(f"feed {event['feed_id']}", loaded)
     maker = _Maker(loaded, feed, chosen, event, outcome)
     maker.refuse_changed()
     redacted, verdict, kept = maker.redacted()
@@ -110,7 +110,6 @@ def make_case(loaded: Loaded, event: Mapping[str, Any], *, trigger: str = "", na
 
 def _chosen(event: Mapping[str, Any], name: str, loaded: Loaded) -> Trigger:
     """The trigger that is meant: the only one with a verdict, unless one is named."""
-    triggers = {trigger.name: trigger for trigger in loaded.triggers}
     decided = [verdict["trigger"] for verdict in event["verdicts"]]
     if name and name not in decided:
         raise NotFound(f"event {event['id']} has no verdict of {name}", fix=suggest_fix(name, decided))
@@ -118,12 +117,20 @@ def _chosen(event: Mapping[str, Any], name: str, loaded: Loaded) -> Trigger:
         fix = f"Name one with --trigger: {', '.join(decided)}" if decided else "Choose another event"
         raise Refused(f"{len(decided)} triggers have decided about event {event['id']}", fix=fix)
     wanted = name or decided[0]
-    if wanted not in triggers:
-        raise NotFound(f"trigger {wanted} is not configured now", fix="Put it back, then add the case")
+    trigger = loaded.trigger(wanted)
+    if trigger is None:
+        raise _not_configured(f"trigger {wanted}", loaded)
     if wanted in loaded.rows:
         fix = f"Write it to a file, see: harken triggers export {wanted}"
         raise Refused(f"trigger {wanted} is in no file, and test cases are about files", fix=fix)
-    return triggers[wanted]
+    return trigger
+
+
+def _not_configured(what: str, loaded: Loaded) -> NotFound:
+    if any(finding.severity == "error" for finding in loaded.findings):
+        message = f"{what} is not configured now, or has an error in its file"
+        return NotFound(message, fix="Mend what is wrong, then add the case: harken config check")
+    return NotFound(f"{what} is not configured now", fix="Put it back, then add the case")
 
 
 class _Maker:

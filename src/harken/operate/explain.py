@@ -26,8 +26,8 @@ from harken.operate.explanations import (
     explain_unseen,
     named,
 )
+from harken.operate.flat_rows import Plain, plain
 from harken.operate.paging import MOST
-from harken.operate.rows import Plain, plain
 from harken.operate.stream_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.ticket_events import TicketEvents, find_ticket_events
 from harken.operate.trigger_status import limits, next_room
@@ -123,7 +123,10 @@ async def _explain_recorded(
     spent = next_room(definition, trigger, now)
     budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
     gather = definition.gather if definition else None
-    case = Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget, gather=gather)
+    types = definition.types if definition else ()
+    case = Case(
+        trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget, gather=gather, types=types
+    )
     given = explain_event(case)
     if verdict is not None and verdict.outcome == "filtered" and definition is not None and definition.condition:
         given = _with_near_miss(given, near_miss(definition.condition, event))
@@ -228,11 +231,12 @@ async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explan
     recent = (await context.store.events(trigger=trigger.name, limit=SHOWN)).items
     counts = await outcomes(context, trigger)
     reason = f": {found.reason}" if found.reason else ""
-    sentence = f"{trigger.name} is {found.status}{reason}. It has fired {count(trigger.fired, 'time')}"
+    end = "" if reason.endswith((".", "?", "!")) else "."
+    sentence = f"{trigger.name} is {found.status}{reason}{end} It has fired {count(trigger.fired, 'time')}"
     last = f", last {when(trigger.last_fired_at, now)}" if trigger.last_fired_at else ""
     details: dict[str, Any] = {
         "status": found.status,
-        "start_line": plain(trigger.start_line),
+        "start_line": stamp(trigger.start_line),
         "recent_outcomes": counts,
         **{name: said for name, said in limits(definition, trigger, now).items() if said},
         "refused_webhooks": [_refusal_line(row) for row in refused_webhooks(context, context.feeds().get(feed))],

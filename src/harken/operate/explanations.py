@@ -11,7 +11,7 @@ import msgspec
 from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Gather, Join, TriggerState
-from harken.operate.rows import outcome_of, title_of
+from harken.operate.flat_rows import outcome_of, title_of
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import ago, count, schedule_text, stamp, when
 from harken.runs import Run
@@ -53,6 +53,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about one event and one trigger. `verdict` is None when the trigger did not listen yet.
 
     `budget` says which limit of the trigger is used up, and until when. `gather` is how the trigger gathers now.
+    `types` are those to which it listens now; empty for all.
     """
 
     trigger: TriggerState
@@ -62,6 +63,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     budget: str = ""
     gather: Gather | None = None
+    types: Sequence[str] = ()
 
 
 def explain_event(case: Case) -> Explanation:
@@ -238,6 +240,8 @@ def _unmatched(case: Case, verdict: Verdict) -> Explanation:
 
 
 def _not_listening(case: Case) -> Explanation:
+    if case.types and case.event.type not in case.types:
+        return _of_other_type(case)
     created = case.trigger.created_at
     if created > case.event.recorded_at:
         why = f"trigger {case.trigger.name} was only created {stamp(created)}"
@@ -245,6 +249,19 @@ def _not_listening(case: Case) -> Explanation:
         why = f"trigger {case.trigger.name} has no verdict on it: it did not listen to this feed or type then"
     sentence = f"{_event_words(case)} was recorded {when(case.event.recorded_at, case.now)}, but {why}"
     advice = (f"Start the run for it: harken events replay {case.event.id} --trigger {case.trigger.name}",)
+    return Explanation(stage="match", outcome="unmatched", sentence=sentence, details=_details(case), advice=advice)
+
+
+def _of_other_type(case: Case) -> Explanation:
+    """What the event is of says why where it is known: a ticket is ready, or where it stands and why."""
+    event = case.event
+    said, ref = event.data.get("reason"), event.data.get("ref")
+    why = f"trigger {case.trigger.name} listens to {' and '.join(case.types)}, and not to {event.type}"
+    advice: tuple[str, ...] = ()
+    if event.type.startswith("ticket.") and isinstance(said, str) and said and isinstance(ref, str):
+        why = f"started nothing: {said}"
+        advice = (f"See where the ticket stands now: harken tickets show {ref}",)
+    sentence = f"{_event_words(case)} was read {when(event.recorded_at, case.now)}, but {why}"
     return Explanation(stage="match", outcome="unmatched", sentence=sentence, details=_details(case), advice=advice)
 
 

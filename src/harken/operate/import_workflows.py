@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from harken.errors import Refused
 from harken.operate.configuration import finding_row, load_directory
+from harken.operate.flat_rows import Plain
 from harken.operate.import_files import read_source, write_new
-from harken.operate.rows import Plain
 from harken.private_files import write_private
 
 if TYPE_CHECKING:
@@ -138,22 +138,27 @@ def _finish(imported: Imported, into: Path | None) -> Plain:
     usable, refused = _checked(imported)
     files = {f"workflows/{name}.yaml": to_yaml(dict(imported.workflows[name])) for name in usable}
     settings = to_yaml(dict(imported.settings)) if imported.settings and usable else ""
-    findings = [*imported.findings, *refused]
+    findings = sorted([*imported.findings, *refused], key=lambda finding: (finding.line, finding.column))
+    # of those that only workflows have which were left out, nobody needs to know
+    variables = {
+        name: one for name, one in imported.variables.items() if f"${{{name}}}" in "".join((*files.values(), settings))
+    }
     made: Plain = {
         "workflows": [
             {"name": name, "file": file, "yaml": text} for name, (file, text) in zip(usable, files.items(), strict=True)
         ],
         "settings": settings,
-        "variables": [{"name": name, "meaning": one.meaning} for name, one in imported.variables.items()]
-        if usable
-        else [],
+        "variables": [{"name": name, "meaning": one.meaning} for name, one in variables.items()],
         "findings": [finding_row(finding) for finding in findings],
         "written": [],
         "not_written": [],
+        "set": [],
     }
     if into is not None and usable:
-        values = {name: one.value for name, one in imported.variables.items()}
+        values = {name: one.value for name, one in variables.items()}
         made["written"], made["not_written"] = _write(into, files, settings, values)
+        if str(into / _ENVIRONMENT) in made["written"]:
+            made["set"] = [name for name, value in values.items() if _quoted(value)]
     return made
 
 

@@ -13,8 +13,8 @@ from harken.feed import Feed, FeedState, Trigger
 from harken.http.redact import redact_error, scrub
 from harken.operate.configuration import credentials_of, load_directory, site_of
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain, plain
 from harken.operate.paging import page_by
-from harken.operate.rows import Plain, plain
 from harken.source import Checked, Host, Plugin
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -131,10 +131,10 @@ async def list_integrations(context: Context, *, cursor: str = "", limit: int = 
     for name, error in _refused_accounts(context).items():
         rows.setdefault(name, _row(name, "", "missing") | {"error": error})
     plugins = registry()
-    for kind in plugins:
-        # kinds without whoami are useful without an account, so they are not listed as missing one
-        if plugins[kind].whoami is not None and kind not in rows:
-            rows[kind] = _row(kind, kind, _from_environment(plugins[kind]))
+    for kind, plugin in plugins.items():
+        # what can do without an account, and cannot say whose one is, is not listed as missing one
+        if (plugin.whoami is not None or _required_fields(plugin)) and kind not in rows:
+            rows[kind] = _row(kind, kind, _from_environment(plugin))
     states = {state.name: state for state in await context.store.feeds()}
     items = [_with_feeds(context, row, states) for row in rows.values()]
     return page_by(items, cursor, limit) | {"notes": notes}
@@ -177,9 +177,13 @@ def _refused_accounts(context: Context) -> dict[str, str]:
 
 def _from_environment(plugin: Plugin) -> str:
     given = {field for variable, field in plugin.environment.items() if os.environ.get(variable)}
+    return "environment" if given and _required_fields(plugin) <= given else "missing"
+
+
+def _required_fields(plugin: Plugin) -> set[str]:
+    """The fields without which there is no account."""
     fields = plugin.account.model_fields if plugin.account else {}
-    required = {name for name, field in fields.items() if field.is_required()}
-    return "environment" if given and required <= given else "missing"
+    return {name for name, field in fields.items() if field.is_required()}
 
 
 def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -> Plain:

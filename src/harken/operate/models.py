@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harken.errors import NeedsAttention, NotFound
 from harken.operate.context import Context
-from harken.operate.rows import Plain
+from harken.operate.flat_rows import Plain
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
@@ -40,9 +40,19 @@ def models_of(loaded: Loaded | None) -> Models:
     names = configured_models(loaded)
     priced = loaded.settings.models.prices if loaded else {}
     prices = {names.get(name, name): (price.input, price.output) for name, price in priced.items()}
-    triggers = loaded.triggers if loaded else ()
-    usd_limited = frozenset(one.name for one in triggers if one.budget and one.budget.usd_per_day is not None)
+    usd_limited = _UsdLimited(loaded)
     return Models(ModelSettings(names=names, providers=accounts, prices=prices, usd_limited=usd_limited))
+
+
+class _UsdLimited:
+    """The names of the triggers with a limit in dollars, each looked up when it is asked for."""
+
+    def __init__(self, loaded: Loaded | None) -> None:
+        self._loaded = loaded
+
+    def __contains__(self, name: object) -> bool:
+        found = self._loaded.trigger(str(name)) if self._loaded is not None else None
+        return found is not None and found.budget is not None and found.budget.usd_per_day is not None
 
 
 async def list_models(context: Context) -> Plain:

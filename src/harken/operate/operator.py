@@ -29,24 +29,24 @@ from harken.operate import (
     services,
     sessions,
     status,
+    stored_triggers,
     tickets,
     tokens,
     trackers,
-    trigger_rows,
     triggers,
     webhooks,
     workflow_files,
     workflows,
 )
-from harken.operate.activity import activity
+from harken.operate.activity_counts import activity
 from harken.operate.backtest import backtest
 from harken.operate.context import Context
 from harken.operate.doctor import doctor
-from harken.operate.engine import Engine
+from harken.operate.engine_protocol import Engine
 from harken.operate.explain import explain
+from harken.operate.flat_rows import Plain
 from harken.operate.idempotency import Answer, once
-from harken.operate.live import Moved, Position, merge
-from harken.operate.me import me
+from harken.operate.live_tail import Moved, Position, merge
 from harken.operate.ownership import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
@@ -54,11 +54,11 @@ from harken.operate.principal import OPERATOR, Principal
 from harken.operate.progress import Report, ignore
 from harken.operate.replay import replay_range
 from harken.operate.rerun import rerun
-from harken.operate.rows import Plain
 from harken.operate.runs import micros
 from harken.operate.seek import seek
-from harken.operate.trigger_activity import trigger_activity
+from harken.operate.trigger_activity_counts import trigger_activity
 from harken.operate.trigger_drafts import draft
+from harken.operate.whoami import me
 from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings
@@ -94,7 +94,7 @@ READS: Mapping[str, Operation] = {
     "triggers.test": triggers.test,
     "triggers.explain": explain,
     "triggers.backtest": backtest,
-    "triggers.export": trigger_rows.export,
+    "triggers.export": stored_triggers.export,
     "triggers.draft": draft,
     "triggers.bank": event_bank.bank,
     "pollers.list": pollers.list_jobs,
@@ -137,10 +137,10 @@ READS: Mapping[str, Operation] = {
 CHANGES: Mapping[str, Operation] = {
     "reload": status.reload,
     BACKUP: status.backup,
-    "triggers.create": trigger_rows.create,
-    "triggers.replace": trigger_rows.replace,
-    "triggers.edit": trigger_rows.edit,
-    "triggers.delete": trigger_rows.delete,
+    "triggers.create": stored_triggers.create,
+    "triggers.replace": stored_triggers.replace,
+    "triggers.edit": stored_triggers.edit,
+    "triggers.delete": stored_triggers.delete,
     "triggers.run": triggers.run_now,
     "triggers.pause": triggers.pause,
     "triggers.resume": triggers.resume,
@@ -190,7 +190,10 @@ LARGEST = 2**63 - 1
 RUNS_REST = 0.25
 """Seconds between two looks at the runs for pages: nobody reads faster."""
 
-AUDITED = ("reason", "to", "token", "cursor", "latest", "approved", "trigger", "target", "role", "owner")
+AUDITED = (
+    "reason", "to", "token", "cursor", "latest", "from_step", "approved", "trigger", "target", "role", "owner",
+    "action",
+)  # fmt: skip
 """What of a change the audit log keeps; inputs and comments may hold anything."""
 
 
@@ -199,6 +202,15 @@ def _required(operation: str) -> tuple[str, ...]:
     """The parameters that have no default."""
     taken = inspect.signature(OPERATIONS[operation]).parameters.values()
     return tuple(one.name for one in taken if one.kind is one.KEYWORD_ONLY and one.default is one.empty)
+
+
+def _changed(params: Mapping[str, Any], answer: Plain) -> str:
+    """What was changed: its name, or its whole id, of which the caller may have given the beginning or nothing."""
+    given = str(params.get("name") or params.get("id") or params.get("ticket") or "")
+    if params.get("name"):
+        return given
+    ids = (answer.get("id"), answer.get("replay_of"))
+    return next((id for id in ids if isinstance(id, str) and id.startswith(given)), given)
 
 
 class Operator:
@@ -276,7 +288,7 @@ class Operator:
         except HarkenError as error:
             raise redact_error(error, self._secrets()) from None
         if operation in CHANGES and not params.get("dry_run"):
-            what = str(params.get("name") or params.get("id") or params.get("ticket") or "")
+            what = _changed(params, answer)
             detail = {name: params[name] for name in AUDITED if name in params}
             if operation == WRITE:
                 detail |= {name: answer[name] for name in WRITTEN}

@@ -20,10 +20,10 @@ from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
 from harken.operate.events import ALWAYS, mark_replay, moment_of
+from harken.operate.flat_rows import Plain, title_of
 from harken.operate.idempotency import new_id
-from harken.operate.past_events import event_of
 from harken.operate.progress import Progress
-from harken.operate.rows import Plain, title_of
+from harken.operate.recorded_event import event_of
 from harken.store import Intent, NewRun
 
 __all__ = ["decide_replay", "replay_range", "start_replay"]

@@ -18,10 +18,10 @@ from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.ingest.page_parts import stored_position, with_seek
 from harken.operate.context import Context
-from harken.operate.engine import Preview
+from harken.operate.engine_protocol import Preview
 from harken.operate.events import moment_of
+from harken.operate.flat_rows import Plain, plain, title_of, trigger_type
 from harken.operate.ownership import Ownership
-from harken.operate.rows import Plain, plain, title_of, trigger_type
 from harken.operate.wording import count
 from harken.source import Located
 
@@ -231,7 +231,7 @@ async def _preview(
     if undated:
         raise Refused(
             f"items of {feed.display_name} have no time, so that there is no place to move to",
-            fix=f"To take everything as new: harken triggers reset {state.name} --cursor",
+            fix=f"To begin anew, with what comes from now on: harken triggers reset {state.name} --cursor",
         )
     stored = await _stored(context, trigger, state, feed, line)
     rows = _rows(read, stored, line)

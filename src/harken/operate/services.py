@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from harken.errors import NotFound
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain
 from harken.operate.paging import page_by
-from harken.operate.rows import Plain
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:

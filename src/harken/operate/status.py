@@ -12,14 +12,14 @@ from harken.errors import Refused
 from harken.feed import FeedState
 from harken.operate.configuration import config_findings, finding_rows, site_of
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain, plain
 from harken.operate.fleet import fleet
-from harken.operate.rows import Plain, plain
-from harken.operate.ticket_webhooks import webhook_health
 from harken.operate.tracker_reads import cursor_of, trouble_of
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
+from harken.operate.webhook_health import webhook_health
 from harken.tickets import feed_name
-from harken.tickets.deliveries import Deliveries, stored_deliveries
+from harken.tickets.webhook_loss import Deliveries, stored_deliveries
 
 __all__ = ["backup", "check_config", "check_store", "diff", "fixes_of", "reload", "status", "tracker_marks"]
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from harken.clock import Clock
 from harken.errors import NotFound, Refused
-from harken.operate.rows import Plain
+from harken.operate.flat_rows import Plain
 from harken.private_files import make_private
 from harken.store.export_rows import KINDS, Chunk
 from harken.store.transfer import Counts, StoreTransfer
@@ -155,7 +155,8 @@ def _aside(store: Path) -> Path | None:
         number += 1
     for suffix in found:
         os.replace(store.with_name(store.name + suffix), _kept(store, number, suffix))
-    return _kept(store, number, found[-1])
+    # of a file that was removed only its log is left, which may have what the file had not
+    return _kept(store, number, "" if "" in found else found[0])
 
 
 def _kept(store: Path, number: int, suffix: str) -> Path:

@@ -11,8 +11,8 @@ import msgspec
 from harken.errors import NotFound, Refused
 from harken.event import Recorded
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain, plain, run_row
 from harken.operate.paging import bounded
-from harken.operate.rows import Plain, plain, run_row
 from harken.operate.ticket_lookup import FoundTicket, find_ticket, tracker_of, trackers_of
 from harken.runs import OPEN, Run
 from harken.ticket import Ticket

@@ -10,7 +10,7 @@ from harken.ingest.page_parts import stored_position
 from harken.kit.cursor import load_cursor
 from harken.operate.trigger_status import Unread
 from harken.tickets import TrackerSettings, feed_name, trigger_name
-from harken.tickets.cycle import LocationTrouble, TicketCursor
+from harken.tickets.cursor import LocationTrouble, TicketCursor
 
 __all__ = ["cursor_of", "trouble_of", "unread_triggers"]
 

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from harken.errors import HarkenError
+from harken.manual import address_of
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain, plain
 from harken.operate.paging import page_by
-from harken.operate.registered_webhooks import Registered, judge_webhooks, webhooks_to
-from harken.operate.rows import Plain, plain
 from harken.operate.ticket_lookup import tracker_of, trackers_of
-from harken.operate.ticket_webhooks import WebhookHealth, webhook_health, webhook_path
 from harken.operate.tracker_reads import cursor_of, trouble_of
+from harken.operate.webhook_health import WebhookHealth, webhook_health, webhook_path
+from harken.operate.webhook_registrations import Registered, judge_webhooks, webhooks_to
 from harken.ticket import Access, Actor, Ticket, TicketTracker
 from harken.tickets import (
     Lifecycle,
@@ -30,7 +31,7 @@ from harken.tickets import (
     standing,
     trigger_name,
 )
-from harken.tickets.deliveries import stored_deliveries
+from harken.tickets.webhook_loss import stored_deliveries
 
 __all__ = ["fix", "list_trackers", "test"]
 
@@ -117,7 +118,7 @@ async def _test_location(context: Context, settings: TrackerSettings, location: 
         "location": location,
         "ok": not problem,
         "problem": problem,
-        "fix": "Give the token the rights in the table of docs/how-to/tickets" if problem else "",
+        "fix": f"Give the token the rights in the table of {address_of('docs/how-to/tickets.md')}" if problem else "",
         "account": own.login,
         "access": access.name.lower(),
         "missing_labels": list(missing),

@@ -16,15 +16,15 @@ from harken.errors import HarkenError, Malformed, Misconfigured, Refused
 from harken.operate.configuration import finding_row, row_compiler
 from harken.operate.context import Context
 from harken.operate.draft_run import Draft, dry_run, per_hour
-from harken.operate.rows import Plain, plain
-from harken.operate.trigger_rows import find_row, refuse_taken, with_secrets_hidden, workflow_of
+from harken.operate.flat_rows import Plain, plain
+from harken.operate.stored_triggers import find_row, refuse_taken, with_secrets_hidden, workflow_of
 from harken.operate.triggers import timeline
 from harken.operate.webhooks import PREFIX
 from harken.schedule import activations
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
-    from harken.config.trigger_rows import CompiledRow, RowCompiler, TriggerRow
+    from harken.config.stored_triggers import CompiledRow, RowCompiler, TriggerRow
     from harken.config.yaml.nodes import Node
 
 __all__ = ["draft"]
@@ -180,7 +180,7 @@ def _located(finding: Plain, written: Node | None) -> Plain:
 
 
 def _row(context: Context, given: Mapping[str, Any], replaces: str) -> TriggerRow:
-    from harken.config.trigger_rows import TriggerRow
+    from harken.config.stored_triggers import TriggerRow
 
     now = context.clock.now()
     return TriggerRow(
@@ -203,7 +203,7 @@ def _account(compiler: RowCompiler, found: CompiledRow | None) -> Any:
 
 def _yaml(compiler: RowCompiler, row: TriggerRow) -> str:
     """The workflow file that the draft stands for; a secret that stands openly in it is not shown."""
-    from harken.config.trigger_rows import as_file
+    from harken.config.stored_triggers import as_file
     from harken.config.trigger_schema import KINDS
     from harken.config.yaml.writer import to_yaml
 
@@ -215,7 +215,7 @@ def _yaml(compiler: RowCompiler, row: TriggerRow) -> str:
 def _read_yaml(text: str) -> dict[str, Any] | Compiled:
     """The fields of the row that a file, or its `trigger:` block alone, stands for; or what is wrong with the text."""
     from harken.config.findings import Report
-    from harken.config.trigger_rows import from_file
+    from harken.config.stored_triggers import from_file
     from harken.config.trigger_schema import KINDS
     from harken.config.yaml.nodes import to_storable
     from harken.config.yaml.parser import parse
@@ -253,9 +253,9 @@ async def _clashes(context: Context, compiled: Compiled, replaces: str) -> list[
         except Refused as error:
             problems.append(_problem(error, ["name"], code="clash"))
     path = compiled.found.spec.feed.path if compiled.found is not None else ""
-    taken = [feed.name for feed in context.feeds().values() if path and feed.path == path]
+    taken = context.loaded.feed_at(path) if path and context.loaded is not None else None
     mine = context.triggers()[own].feed if own in context.triggers() else ""
-    if taken and mine not in taken:
+    if taken is not None and mine != taken.name:
         problems.append(
             _problem(
                 Refused(f"the webhook {path} is taken", fix="Give it another id"),

@@ -12,8 +12,8 @@ from harken.backoff import Health
 from harken.clock import from_unix
 from harken.durations import format_duration
 from harken.feed import AT_START, Feed, FeedState, Trigger, TriggerState
-from harken.ingest.live import Late
-from harken.operate.rows import Plain
+from harken.ingest.live_feed import Late
+from harken.operate.flat_rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
 from harken.store import FUTURE_SECONDS, Backlog
@@ -224,7 +224,7 @@ def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None, n
         return TriggerStatus(
             status="paused",
             reason=trigger.paused if says_who else f"paused by a person: {trigger.paused}",
-            advice=f"Events are recorded and their runs held. To go on: harken triggers resume {trigger.name}",
+            advice=f"{_while_paused(feed)}. To go on: harken triggers resume {trigger.name}",
         )
     if state is None or state.health.state != "paused":
         return None
@@ -235,6 +235,12 @@ def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None, n
         advice=mend_advice(trigger.name, state.health, now, is_job=feed is not None and feed.breaker is not None),
         needs_person=True,
     )
+
+
+def _while_paused(feed: Feed | None) -> str:
+    if feed is None or feed.way != "poll":
+        return "Events are recorded and their runs held"
+    return "Its runs are held, and its feed is not read while all its triggers are paused"
 
 
 def over_reason(feed: Feed | None, state: FeedState | None) -> str:

@@ -9,8 +9,8 @@ from harken.config.loaded import Loaded
 from harken.errors import NotFound, Refused
 from harken.feed import Feed
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain, plain
 from harken.operate.paging import page_by
-from harken.operate.rows import Plain, plain
 from harken.services import registry
 from harken.source import Sample
 from harken.suggest import suggest_fix

@@ -16,7 +16,7 @@ from harken.errors import HarkenError, Misconfigured, NotFound, Outdated, Refuse
 from harken.http.redact import hide_tokens, restore_tokens
 from harken.operate.configuration import all_rows, findings_with
 from harken.operate.context import Context
-from harken.operate.rows import Plain
+from harken.operate.flat_rows import Plain
 from harken.suggest import suggest_fix
 
 __all__ = ["InvalidText", "source", "write"]

@@ -9,10 +9,10 @@ import msgspec
 
 from harken.operate.configuration import finding_rows, only_workflows
 from harken.operate.context import Context
+from harken.operate.flat_rows import Plain, plain
 from harken.operate.idempotency import new_id
 from harken.operate.ownership import visible_rows
 from harken.operate.paging import page_by
-from harken.operate.rows import Plain, plain
 from harken.store import NewRun
 
 __all__ = ["check", "list_workflows", "run", "show"]
@@ -28,7 +28,7 @@ async def list_workflows(context: Context, *, cursor: str = "", limit: int = 0) 
         {
             "name": name,
             "rev": workflow.rev,
-            "description": _field(workflow.definition, "description", ""),
+            "description": workflow.description,
             "steps": len(_field(workflow.definition, "steps", [])),
             "triggers": sorted(starting.get(name, [])),
         }

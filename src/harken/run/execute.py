@@ -23,7 +23,7 @@ from harken.run.plan import Bracket, DetailedOutput, Plan, Step, Steps
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope, replace_event
 from harken.run.signals import FailedForGood, Filtered, Halted, Parked, Signal, Withdrawn
-from harken.run.traced import note_record, run_span, step_span
+from harken.run.spans import note_record, run_span, step_span
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.timings import Timings
 from harken.tracing import NO_TRACER, Tracer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -81,7 +81,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[str, str] = {}
     providers: Mapping[str, ProviderAccount] = {}
     prices: Mapping[str, tuple[float, float]] = {}
-    usd_limited: frozenset[str] = frozenset()
+    usd_limited: Container[str] = frozenset()
 
 
 class ModelAlias(msgspec.Struct, frozen=True, kw_only=True):

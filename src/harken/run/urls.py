@@ -18,9 +18,18 @@ from harken.language.go_template import Template, compile_template
 from harken.run.compiler import Compiler
 from harken.run.scope import Names
 
-__all__ = ["UNNAMED_HOST", "UNNAMED_HOST_FIX", "CompiledUrl", "compile_url", "has_credentials", "names_host"]
+__all__ = [
+    "UNNAMED_HOST",
+    "UNNAMED_HOST_FIX",
+    "CompiledUrl",
+    "compile_url",
+    "has_credentials",
+    "host_problem",
+    "names_host",
+]
 
 UNNAMED_HOST = "a step with credentials must name its host, as a value could send them elsewhere"
+CHANGED_HOST = "a value directly after the host could change it"
 UNNAMED_HOST_FIX = "Write it as https://HOST/…; ${VARIABLE} may stand for a host from the environment"
 
 _VALUE = "\0"
@@ -50,7 +59,7 @@ def compile_url(source: str, compiler: Compiler, key: str) -> CompiledUrl:
     outline = template.outline()
     authority = _authority(outline)
     if _continues_host(authority):
-        compiler.problem("a value directly after the host could change it", key, suggestion=_HOST_FIX)
+        compiler.problem(CHANGED_HOST, key, suggestion=_HOST_FIX)
     begins_with_value = outline.startswith(_VALUE)
 
     def render(names: Names) -> str:
@@ -65,6 +74,15 @@ def names_host(source: str) -> bool:
         return "{{" not in source or _VALUE not in _authority(compile_template(source).outline())
     except HarkenError:
         return True
+
+
+def host_problem(source: str, headers: Mapping[str, Any], query: Mapping[str, Any]) -> str:
+    """Why a step that calls this address would be refused because of its host; empty if it would not."""
+    if names_host(source):
+        return ""
+    if _continues_host(_authority(compile_template(source).outline())):
+        return CHANGED_HOST
+    return UNNAMED_HOST if has_credentials(source, headers, query) else ""
 
 
 def _authority(outline: str) -> str:

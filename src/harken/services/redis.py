@@ -90,6 +90,10 @@ class RedisStream:
         # with id_field its event has another name
         return "unknown" if self._query.id_field else "behind"
 
+    @property
+    def begins_with_new(self) -> bool:
+        return self._query.start == "new"
+
     async def locate(self, at: datetime, cursor: Cursor) -> Located:
         from redis.exceptions import RedisError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import hmac
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -28,7 +29,7 @@ from harken.kit.fields import instant, text_of
 from harken.kit.standard_webhooks import StandardWebhooks, sign_message, signed_headers
 from harken.kit.webhook_receiver import LimitedQuery, schema_check
 from harken.kit.webhook_signatures import check_any, check_basic
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 from harken.source import Host, Message, Plugin, Request, Sample
 
 __all__ = ["Incoming", "IncomingQuery", "Outgoing", "OutgoingQuery", "plugin"]
@@ -38,6 +39,7 @@ _HASHES = {"sha256": sha256, "sha512": sha512, "sha1": sha1}
 _HEADERS = {"api_key": "X-Api-Key", "basic": "Authorization", "standard_webhooks": "webhook-signature"}
 _FIELDS = {"id_header", "id_field", "type", "type_header", "type_field", "subject_field", "time_field"}
 _SIGNED = "{timestamp}.{body}"
+_BEARER = re.compile("^bearer +", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
 _Secrets = SecretStr | list[SecretStr]
 
@@ -197,7 +199,11 @@ class Incoming:
             raise Unauthorized(f"the time in {self._timestamp_header} is missing or too far from now")
 
     def _check_key(self, request: Request) -> None:
-        given = request.headers.get(self._header, "").removeprefix("Bearer ").encode()
+        sent = request.headers.get(self._header, "")
+        if not sent and not self._query.header:
+            # the usual other place of a key, where no header was chosen
+            sent = request.headers.get("authorization", "")
+        given = _BEARER.sub("", sent).encode()
         if not any([hmac.compare_digest(key, given) for key in self._keys]):
             raise Unauthorized(f"the key in {self._header} is {'wrong' if given else 'missing'}")
 

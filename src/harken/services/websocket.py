@@ -21,7 +21,7 @@ from harken.http.guard import server_name
 from harken.http.replies import shown_path
 from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.stream_messages import LONGEST_NAME, MessageQuery, MessageReader
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 from harken.source import Batch, Cursor, Gap, Host, Plugin, Rejected
 from harken.tasks import cancel_and_wait
 
@@ -257,7 +257,7 @@ def _stream(query: WebSocketQuery, account: object, host: Host) -> WebSocketStre
 
 plugin = Plugin(
     kind="websocket",
-    summary="what a WebSocket server sends, followed",
+    summary="What a WebSocket server sends, followed",
     docs="reference/services/websocket.md",
     stream_query=WebSocketQuery,
     stream=_stream,

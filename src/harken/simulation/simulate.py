@@ -14,7 +14,7 @@ from harken.config.loaded import Loaded
 from harken.config.settings import is_url
 from harken.durations import format_duration
 from harken.errors import Misconfigured
-from harken.operate.anonymous import Anonymiser
+from harken.operate.anonymize import Anonymiser
 from harken.operate.configuration import load_directory
 from harken.simulation.cases import TESTS, shown_name
 from harken.simulation.configuration import Configuration, SharedPlans, in_use
@@ -23,7 +23,7 @@ from harken.simulation.generate import ALL_FAULTS, OF_REPLICAS, generate
 from harken.simulation.history import read_history
 from harken.simulation.judge import Judgement
 from harken.simulation.script import START, Arrival, Script
-from harken.simulation.search import play, shrink
+from harken.simulation.seed_search import play, shrink
 from harken.simulation.write_case import case_of, file_of
 
 __all__ = ["Report", "simulate"]

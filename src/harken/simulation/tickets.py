@@ -19,7 +19,7 @@ from harken.runs import Claimed
 from harken.simulation.ticket_platform import NoticesAsSent, TicketPlatform
 from harken.ticket import Notice, TicketTracker
 from harken.tickets import TicketMemories, TicketSource, TrackerSettings, tracker_of
-from harken.tickets.deliveries import DeliveryCounter
+from harken.tickets.webhook_loss import DeliveryCounter
 from harken.tickets.write_pace import WritePace
 from harken.timings import Timings
 

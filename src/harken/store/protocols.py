@@ -273,7 +273,7 @@ class Records(Protocol):
         ...
 
     async def events_about(self, feed: str, name: str, *, limit: int = 10) -> Sequence[Recorded]:
-        """Events of the feed about the object of this name, newest first (see harken.store.object_names)."""
+        """Events of the feed about the object of this name, newest first (see harken.store.subject_names)."""
         ...
 
     async def banked_events(self, trigger: str) -> Mapping[str, Sequence[int]]:

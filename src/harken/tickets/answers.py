@@ -11,7 +11,7 @@ import msgspec
 
 from harken.runs import Run
 from harken.ticket import Actor, Comment
-from harken.tickets.questions import asking_step, is_approval
+from harken.tickets.asking_step import asking_step, is_approval
 from harken.tickets.receipt import is_ours, notice_line
 from harken.tickets.ticket_writer import stage_of
 

@@ -15,7 +15,7 @@ import msgspec
 
 from harken.runs import Run, StepRecord
 from harken.ticket import Actor
-from harken.tickets.questions import asking_step, is_approval, prompt_of
+from harken.tickets.asking_step import asking_step, is_approval, prompt_of
 from harken.tickets.receipt import NOTE
 
 __all__ = [

@@ -26,7 +26,7 @@ from harken.tickets.answers import answer_in, question_of, replies_to
 from harken.tickets.events import VOUCHED
 from harken.tickets.memory import DocumentStore
 from harken.tickets.preflight import accepted_look, is_unordered
-from harken.tickets.removal import Removal, find_removal, grace_of, is_meant
+from harken.tickets.removed_label import Removal, find_removal, grace_of, is_meant
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
 from harken.tickets.withdrawal import Wish, is_replaced, missing_label, own_move, remembered, why_withdrawn
 

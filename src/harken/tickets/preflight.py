@@ -21,7 +21,7 @@ from harken.tickets.accounts import Accounts
 from harken.tickets.claims import is_another_wish
 from harken.tickets.events import VOUCHED
 from harken.tickets.lifecycle import Lifecycle
-from harken.tickets.removal import Removal, find_removal
+from harken.tickets.removed_label import Removal, find_removal
 from harken.tickets.settings import ProjectSettings, TrackerSettings
 from harken.tickets.trust import Trusted
 from harken.tickets.withdrawal import OwnMove, Wish, is_replaced, missing_label, own_move, why_withdrawn

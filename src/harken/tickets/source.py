@@ -28,7 +28,7 @@ from harken.kit.webhook_body import MAX_BYTES
 from harken.source import Batch, Cursor, Request
 from harken.ticket import Notice, NoticeReader, Ticket, TicketPage, TicketTracker
 from harken.tickets.claims import is_over, is_wanted, observe
-from harken.tickets.cycle import (
+from harken.tickets.cursor import (
     SWEEP_EVERY,
     List,
     LocationTrouble,
@@ -41,12 +41,12 @@ from harken.tickets.cycle import (
     queue,
     trigger_labels,
 )
-from harken.tickets.deliveries import Deliveries, DeliveryCounter
 from harken.tickets.events import Placed, event_of, gone_event
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.orphans import Orphans
 from harken.tickets.settings import TrackerSettings
+from harken.tickets.webhook_loss import Deliveries, DeliveryCounter
 from harken.tickets.write_pace import PaceLimits, WritePace
 
 __all__ = ["TicketSource"]
@@ -91,6 +91,7 @@ class TicketSource:
     """
 
     max_bytes = MAX_BYTES
+    claims_tickets = True
 
     def __init__(
         self,
@@ -387,8 +388,8 @@ class TicketSource:
         self._writes_left -= 1
         log.warning("tickets.orphan", tracker=self._settings.name, ticket=ticket.ref, label=labels.label(state))
         surplus = labels.surplus(ticket.labels, Lifecycle.PENDING)
-        await self._pace.take(ticket.id)
-        await self._tracker(location).swap_labels(ticket, [labels.label(Lifecycle.PENDING)], surplus)
+        async with self._pace.turn(ticket.id):
+            await self._tracker(location).swap_labels(ticket, [labels.label(Lifecycle.PENDING)], surplus)
         self._orphans.forget(ticket.id)
 
     async def _tell_no_project(self, location: str, placed: Placed) -> None:
@@ -402,8 +403,8 @@ class TicketSource:
         tracker = self._tracker(location)
         # it may have been written just before a crash
         if not any(NO_PROJECT in comment.text for comment in await tracker.comments(ticket)):
-            await self._pace.take(ticket.id)
-            await tracker.comment(ticket, NO_PROJECT)
+            async with self._pace.turn(ticket.id):
+                await tracker.comment(ticket, NO_PROJECT)
         await self._memories.put(ticket.id, TicketMemory(project="", commented_at=self._clock.now()))
 
     def _end(self, at: TicketCursor, events: list[Event], stored: TicketCursor) -> Batch:

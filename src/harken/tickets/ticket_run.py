@@ -24,13 +24,13 @@ from harken.run.steps.wait import APPROVAL
 from harken.runs import Claimed, Park, Run, StepRecord
 from harken.ticket import Comment, PullRequest, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
-from harken.tickets.cycle import SWEEP_EVERY
-from harken.tickets.notes import find_note, inert, note
+from harken.tickets.cursor import SWEEP_EVERY
 from harken.tickets.preflight import PREFLIGHT, Preflight, Seen, accepted_look, is_same_label
-from harken.tickets.removal import GRACE_SECONDS, grace_of, is_meant, seconds_left
+from harken.tickets.removed_label import GRACE_SECONDS, grace_of, is_meant, seconds_left
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, ProjectSettings, TrackerSettings, feed_name
+from harken.tickets.trust_texts import approval_question, how_to_start, question_text
+from harken.tickets.unique_comments import find_note, inert, note
 from harken.tickets.withdrawal import remembered
-from harken.tickets.wording import approval_question, how_to_start, question_text
 
 __all__ = ["RunLooks", "Surroundings", "TicketRun"]
 

@@ -39,7 +39,7 @@ from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.preflight import Preflight, accepted_look
 from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
 from harken.tickets.receipt import Receipt, is_sticky, notice_line, receipt_line
-from harken.tickets.removal import GRACE_SECONDS
+from harken.tickets.removed_label import GRACE_SECONDS
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.standing import standing
 from harken.tickets.write_pace import PROGRESS, WritePace
@@ -273,11 +273,8 @@ class TicketWriter:
         if _is_behind(ticket, memory) and memory.shown is not None:
             # it has the label that we wrote, whatever the copy shows
             ticket = _change(ticket, labels=tuple(dict.fromkeys([*ticket.labels, labels.label(memory.shown)])))
-        await target.pace.take(ticket.id, share=share)
-        try:
+        async with target.pace.turn(ticket.id, share=share):
             return await target.tracker.swap_labels(ticket, add, list(surplus))
-        finally:
-            target.pace.end_turn()
 
     async def _repair(self, target: Target, ticket: Ticket, memory: TicketMemory, run: Run) -> TicketMemory:
         """Put our label back, unless a person is ending the run, or another account fights with us."""
@@ -294,8 +291,8 @@ class TicketWriter:
         log.info("ticket.label_restored", tracker=target.settings.name, ticket=ticket.ref, label=label, run=run.id)
         if not recent:
             asked = await self._who_asked(target, ticket, run)
-            await target.pace.take(ticket.id)
-            await target.tracker.comment(ticket, repair_text(label, asked.label, target.markup))
+            async with target.pace.turn(ticket.id):
+                await target.tracker.comment(ticket, repair_text(label, asked.label, target.markup))
         return memory
 
     async def _give_up(
@@ -304,8 +301,8 @@ class TicketWriter:
         accounts = await self._who_changes(target, ticket)
         await self._alert(target, ticket, run, label, accounts, repairs)
         memory = await self._remember(target, ticket.id, memory, fought=True)
-        await target.pace.take(ticket.id)
-        await target.tracker.comment(ticket, fight_text(label, accounts, repairs, target.markup))
+        async with target.pace.turn(ticket.id):
+            await target.tracker.comment(ticket, fight_text(label, accounts, repairs, target.markup))
         return memory
 
     async def _alert(
@@ -357,8 +354,8 @@ class TicketWriter:
             # in the sticky comment it stays: answers are looked for behind its line
             notice = notice if earlier.id == memory.comment else ""
         elif notice and memory.comment:
-            await target.pace.take(ticket.id)
-            written = await target.tracker.comment(ticket, notice)
+            async with target.pace.turn(ticket.id):
+                written = await target.tracker.comment(ticket, notice)
             memory = await self._note_question(target, ticket, memory, run, written)
             notice = ""
         memory = await self._write_sticky(target, ticket, memory, run, report, notice, urgent=urgent)
@@ -401,11 +398,11 @@ class TicketWriter:
         text = sticky_text(report, line, target.markup, notice=notice, at=now)
         written: Comment | None = None
         if memory.comment:
-            await target.pace.take(ticket.id, share=share)
-            written = await target.tracker.edit_comment(ticket, memory.comment, text)
+            async with target.pace.turn(ticket.id, share=share):
+                written = await target.tracker.edit_comment(ticket, memory.comment, text)
         if written is None:
-            await target.pace.take(ticket.id, share=share)
-            written = await target.tracker.comment(ticket, text)
+            async with target.pace.turn(ticket.id, share=share):
+                written = await target.tracker.comment(ticket, text)
         made = written
         memory = await self._remember(target, ticket.id, memory, comment=made.id, commented_at=now)
         return await self._note_question(target, ticket, memory, run, made) if notice else memory
@@ -460,9 +457,9 @@ class TicketWriter:
         settings = target.settings
         status = settings.done_status if wanted is Lifecycle.DONE else settings.failed_status
         if status and ticket.status.casefold() != status.strip().casefold():
-            await target.pace.take(ticket.id)
             try:
-                await target.tracker.transition(ticket, status)
+                async with target.pace.turn(ticket.id):
+                    await target.tracker.transition(ticket, status)
             except NeedsAttention as error:
                 raise NotMoved(error.message, fix=error.fix) from error
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -95,11 +96,25 @@ class WritePace:
         self._times.append(now)
         self._last[ticket] = now
 
-    def end_turn(self) -> None:
-        """Note that the turn is over. One that took longer than the gap may have had another write, which counts."""
+    @asynccontextmanager
+    async def turn(self, ticket: str, *, share: float = 1.0, by_hand: bool = False) -> AsyncIterator[None]:
+        """Wait for the next turn, as `take` does. It lasts until the platform has answered: the gap begins there."""
+        await self.take(ticket, share=share, by_hand=by_hand)
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
         now = self._clock.monotonic()
-        if self.limits.gap and self._times and now - self._times[-1] >= self.limits.gap:
+        if not self.limits.gap or not self._times:
+            return
+        if now - self._times[-1] >= self.limits.gap:
+            # it may have had another write, which counts
             self._times.append(now)
+        else:
+            # a request that was long on its way came as late as this
+            self._times[-1] = now
 
     def wait(self, ticket: str, *, share: float = 1.0, by_hand: bool = False) -> float:
         share = share if by_hand else min(share, AUTOMATIC)
@@ -122,11 +137,8 @@ async def swap_in_turn(
     by_hand: bool = False,
 ) -> Ticket:
     """Swap labels of the ticket in a turn of its own. Raise Deferred if that is not soon."""
-    await pace.take(ticket.id, by_hand=by_hand)
-    try:
+    async with pace.turn(ticket.id, by_hand=by_hand):
         return await tracker.swap_labels(ticket, add, remove)
-    finally:
-        pace.end_turn()
 
 
 class WritePaces:

@@ -83,6 +83,30 @@ def test_a_muted_watch_notes_the_difference() -> None:
     assert workflow["steps"] == [{"id": "note", "action": "transform", "set": {"diff": "{{.trigger.event.diff}}"}}]
 
 
+def test_of_several_tags_the_first_that_is_not_muted_and_has_addresses_says_who_is_told() -> None:
+    tags = {
+        "t0": {"notification_muted": True, "notification_urls": ["ntfy://muted"]},
+        "t1": {"notification_urls": []},
+        "t2": {"notification_urls": ["slack://a/b/c"]},
+        "t3": {"notification_urls": ["tgram://1/2"]},
+    }
+    watch = {"url": "https://shop.example/boots", "tags": list(tags)}
+    made = translate({"watching": {"u1": watch}, "settings": {"application": {"tags": tags}}}, file="w")
+    (workflow,) = made.workflows.values()
+    assert [step["to"] for step in workflow["steps"]] == ["slack"]
+
+
+def test_a_title_with_a_reference_and_an_address_with_spaces_stay_text() -> None:
+    assert imported(title="Only ${price}").workflows["only-price"]["description"] == "Changes of Only $${price}"
+    assert list(imported(url=" https://shop.example/boots ").workflows) == ["shop-example-boots"]
+
+
+def test_what_is_removed_from_every_page_is_told_once() -> None:
+    settings = {"application": {"global_subtractive_selectors": ["nav"]}}
+    made = translate({"watching": {"u": {"url": "https://x.example"}}, "settings": settings}, file="w")
+    assert [finding.path[-1] for finding in made.findings] == ["global_subtractive_selectors"]
+
+
 @pytest.mark.parametrize(
     ("watch", "message"),
     [
@@ -95,6 +119,7 @@ def test_a_muted_watch_notes_the_difference() -> None:
         ({"include_filters": ["json:a", "json:b"]}, "cannot be translated"),
         ({"url": "source:https://x.example"}, "source of a page"),
         ({"url": "https://x.example/{% now %}"}, "template"),
+        ({"url": "file:///etc/passwd", "notification_urls": ["discord://a/b"]}, "only http and https"),
         ({"paused": True}, "paused"),
         ({"url": 7}, "no watch"),
     ],

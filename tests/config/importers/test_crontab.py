@@ -76,6 +76,26 @@ def test_what_cannot_be_translated_is_told_with_its_line(line: str, message: str
     assert list(made.workflows) == ["other"]
 
 
+def test_a_variable_that_may_be_a_secret_stands_nowhere_but_in_variables() -> None:
+    made = imported("API_TOKEN=abc\nLEVEL=7\n@daily one\nAPI_TOKEN=def\n@daily two\nAPI_TOKEN=abc\n@daily three\n")
+    env = {name: workflow["steps"][0]["env"] for name, workflow in made.workflows.items()}
+    assert env["one"] == {"API_TOKEN": "${CRONTAB_API_TOKEN}", "LEVEL": "7"}
+    assert [env[name]["API_TOKEN"] for name in ("two", "three")] == ["${CRONTAB_API_TOKEN_2}", "${CRONTAB_API_TOKEN}"]
+    assert {name: one.value for name, one in made.variables.items()} == {
+        "CRONTAB_API_TOKEN": "abc",
+        "CRONTAB_API_TOKEN_2": "def",
+    }
+
+
+@pytest.mark.parametrize("heading", ["# m h  dom mon dow   command", "#minute hour day month weekday"])
+def test_the_heading_of_the_columns_is_no_note_of_the_first_job(heading: str) -> None:
+    assert "description" not in only(imported(f"{heading}\n@daily one\n"))
+
+
+def test_a_reference_in_a_note_stays_text() -> None:
+    assert only(imported("# cleans ${HOME}/tmp\n@daily one\n"))["description"] == "cleans $${HOME}/tmp"
+
+
 @pytest.mark.parametrize("text", ["", "\x00\x01", "#\n" * 1_000, "=" * 10_000, "* " * 10_000, "%" * 10_000])
 def test_anything_may_be_in_the_file(text: str) -> None:
     assert imported(text).workflows is not None

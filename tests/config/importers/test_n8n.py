@@ -27,6 +27,7 @@ EXPECTED = {
     "if-branches-that-meet": (1, []),
     "old-generation": (1, []),
     "rss-to-chat": (1, ["Post"]),
+    "support-router": (1, []),
     "switch-by-severity": (1, []),
     "two-triggers": (2, []),
     "weather-to-telegram": (1, []),
@@ -100,6 +101,30 @@ def test_the_cases_of_a_switch_and_what_else() -> None:
     assert [step["id"] for step in route["default"]] == ["wait", "archive"]
 
 
+def test_an_export_of_today_without_a_name_is_called_like_its_file() -> None:
+    made = fixture("support-router")
+    (workflow,) = made.workflows.values()
+    assert workflow["name"] == "support-router"
+    look_up, team = workflow["steps"]
+    assert look_up["retry"] == {"max_attempts": 3} and "on_error" not in look_up
+    plan, subject = "steps.look_up_customer.response.plan", "event.subject"
+    assert [case["when"] for case in team["cases"]] == [
+        f'{plan}.matches("(?i)^Enterprise$")',
+        f'{subject}.matches("(?i)invoice")',
+    ]
+    store = team["default"][1]
+    assert store["json"] == {
+        "plan": "{{.steps.look_up_customer.response.plan}}",
+        "team": "{{.steps.note_it.response.team}}",
+    }
+    assert any("error output is left out: Not found" in finding.message for finding in made.findings)
+
+
+def test_what_hangs_on_a_model_is_told_and_is_no_step() -> None:
+    told = {finding.path[1] for finding in fixture("ai-agent").findings}
+    assert {"OpenAI Chat Model", "Simple Memory", "Ask the shop"} <= told
+
+
 def test_a_secret_that_stands_in_plain_is_not_copied() -> None:
     made = fixture("switch-by-severity")
     assert "SECRET" not in re.sub(r"\$\{\w+\}", "", str(made.workflows))
@@ -110,6 +135,31 @@ def test_a_node_that_is_not_translated_waits_for_a_person() -> None:
     steps = fixture("code-in-the-middle").workflows["invoices"]["steps"]
     assert [step["action"] for step in steps] == ["http", "approve", "approve", "http"]
     assert "Sum (code)" in steps[1]["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("={{ $json.body.server }}/items", "a step with credentials must name its host"),
+        ("=https://api.x.example{{ $json.body.path }}", "a value directly after the host"),
+    ],
+)
+def test_a_request_whose_host_is_a_value_waits_for_a_person_and_the_rest_is_translated(url: str, reason: str) -> None:
+    parameters = {"url": url, "authentication": "genericCredentialType", "genericAuthType": "httpHeaderAuth"}
+    fetch = node("Fetch", "httpRequest", parameters, 4.2)
+    made = translate(chain(HOOK, fetch, POST), file="x.json")
+    (workflow,) = made.workflows.values()
+    assert [step["action"] for step in workflow["steps"]] == ["approve", "http"]
+    (error,) = (finding for finding in made.findings if finding.severity == "error")
+    assert error.path == ("nodes", "Fetch")
+    assert reason in error.message
+
+
+def test_a_button_to_try_it_is_the_trigger_where_every_other_one_is_disabled() -> None:
+    button, hook = node("Try", "manualTrigger"), {**HOOK, "disabled": True}
+    text = export(button, hook, POST, Try=[["Post"]], Hook=[["Post"]])
+    assert [step["id"] for step in only(text)["steps"]] == ["post"]
+    assert "trigger" not in only(text)
 
 
 def test_each_time_of_a_schedule_is_a_workflow() -> None:
@@ -198,6 +248,185 @@ def test_what_two_branches_made_differently_is_not_guessed() -> None:
     nodes = (HOOK, if_node("Which"), node("A", "set", shape, 3.4), node("B", "set", shape, 3.4), last)
     made = translate(export(*nodes, Hook=[["Which"]], Which=[["A"], ["B"]], A=[["Last"]], B=[["Last"]]), file="x.json")
     assert "depends on the branch" in next(one.message for one in made.findings if one.severity == "error")
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "expected"),
+    [
+        ("number", {}, "event.n < 0"),
+        ("number", {"operation": "larger"}, "event.n > 0"),
+        ("string", {"operation": "notEqual"}, 'event.n != ""'),
+        ("boolean", {}, "event.n == false"),
+        ("dateTime", {"value2": "2026-01-01"}, 'timestamp(event.n) > timestamp("2026-01-01")'),
+        ("string", {"operation": "regex", "value2": "/^a.c$/gi"}, 'event.n.matches("(?i)^a.c$")'),
+        ("string", {"operation": "notRegex", "value2": "^a"}, '!event.n.matches("^a")'),
+    ],
+)
+def test_what_an_export_leaves_out_is_what_the_first_generation_has_there(
+    kind: str, entry: dict[str, Any], expected: str
+) -> None:
+    conditions = {"conditions": {kind: [{"value1": "={{ $json.body.n }}", **entry}]}}
+    assert only(chain(HOOK, node("Only", "filter", conditions, 1), POST))["steps"][0]["condition"] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "combine"), [("if", {"combineOperation": "any"}), ("filter", {"combineConditions": "OR"})]
+)
+def test_conditions_of_the_first_generation_of_which_one_is_enough(kind: str, combine: dict[str, str]) -> None:
+    entries = [{"value1": "={{ $json.body.n }}", "value2": number, "operation": "equal"} for number in (1, 2)]
+    filtered = node("Only", kind, {"conditions": {"number": entries}, **combine}, 1)
+    assert only(chain(HOOK, filtered, POST))["steps"][0]["condition"] == "event.n == 1 || event.n == 2"
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("equals", 'event.a.matches("(?i)^A\\\\+b$")'),
+        ("notEquals", '!event.a.matches("(?i)^A\\\\+b$")'),
+        ("contains", 'event.a.matches("(?i)A\\\\+b")'),
+        ("notStartsWith", '!event.a.matches("(?i)^A\\\\+b")'),
+        ("endsWith", 'event.a.matches("(?i)A\\\\+b$")'),
+        ("regex", 'event.a.matches("(?i)A+b")'),
+    ],
+)
+def test_a_comparison_that_does_not_regard_case_is_a_pattern(operation: str, expected: str) -> None:
+    entry = {
+        "leftValue": "={{ $json.body.a }}",
+        "rightValue": "A+b",
+        "operator": {"type": "string", "operation": operation},
+    }
+    conditions = {"options": {"caseSensitive": False}, "conditions": [entry], "combinator": "and"}
+    filtered = node("Only", "filter", {"conditions": conditions, "options": {"ignoreCase": True}})
+    assert only(chain(HOOK, filtered, POST))["steps"][0]["condition"] == expected
+
+
+def test_two_values_without_regard_to_case_are_left_to_a_person() -> None:
+    operator = {"type": "string", "operation": "equals"}
+    entry = {"leftValue": "={{ $json.body.a }}", "rightValue": "={{ $json.body.b }}", "operator": operator}
+    conditions = {"options": {"caseSensitive": False}, "conditions": [entry]}
+    made = translate(chain(HOOK, node("Only", "filter", {"conditions": conditions}), POST), file="x.json")
+    assert "upper and lower case" in next(one.message for one in made.findings if one.severity == "error")
+
+
+def switch(version: float, rules: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    parameters = {"value1": "={{ $json.body.n }}", "rules": {"rules": rules}, **more}
+    return node("Which", "switch", parameters, version)
+
+
+def post(name: str) -> dict[str, Any]:
+    return {**POST, "name": name}
+
+
+def ids(steps: list[dict[str, Any]]) -> list[str]:
+    return [step["id"] for step in steps]
+
+
+def test_rules_of_a_switch_that_lead_to_one_output_each_have_its_steps() -> None:
+    # the first version leaves out the number of the first output
+    rules = [{"operation": "equal", "value2": 1}, {"operation": "equal", "value2": 2, "output": 1}]
+    rules.append({"operation": "equal", "value2": 3})
+    text = export(HOOK, switch(1, rules), post("A"), post("B"), Hook=[["Which"]], Which=[["A"], ["B"], [], []])
+    (step,) = only(text)["steps"]
+    assert [(case["when"], ids(case["steps"])) for case in step["cases"]] == [
+        ("event.n == 1", ["a"]),
+        ("event.n == 2", ["b"]),
+        ("event.n == 3", ["a_2"]),
+    ]
+    assert "default" not in step
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "expected"),
+    [
+        (1, {"fallbackOutput": 1}, ["b_2"]),
+        (3.2, {"options": {"fallbackOutput": "extra"}}, ["c"]),
+        (3, {"options": {"fallbackOutput": 0}}, ["a_2"]),
+        (3.2, {"options": {"fallbackOutput": "none"}}, []),
+        (3.2, {}, []),
+    ],
+)
+def test_what_no_rule_of_a_switch_fits_goes_where_it_did(
+    version: float, more: dict[str, Any], expected: list[str]
+) -> None:
+    rules = [{"operation": "equal", "value2": number, "output": number} for number in (0, 1)]
+    nodes = (HOOK, switch(version, rules, **more), post("A"), post("B"), post("C"))
+    (step,) = only(export(*nodes, Hook=[["Which"]], Which=[["A"], ["B"], ["C"]]))["steps"]
+    assert ids(step.get("default", [])) == expected
+
+
+def test_a_switch_to_every_output_that_fits_is_left_to_a_person() -> None:
+    rules = [{"operation": "equal", "value2": number} for number in (0, 1)]
+    which = switch(3.2, rules, options={"allMatchingOutputs": True})
+    made = translate(export(HOOK, which, post("A"), post("B"), Hook=[["Which"]], Which=[["A"], ["B"]]), file="x.json")
+    assert "every output that fits" in next(one.message for one in made.findings if one.severity == "error")
+
+
+def test_what_n8n_drops_does_not_come_to_the_node_where_the_ways_meet() -> None:
+    rules = [{"operation": "equal", "value2": number, "output": number} for number in (0, 1)]
+    nodes = (HOOK, switch(3.2, rules), post("A"), post("B"), post("C"))
+    steps = only(export(*nodes, Hook=[["Which"]], Which=[["A"], ["B"]], A=[["C"]], B=[["C"]]))["steps"]
+    assert ids(steps) == ["which", "c"]
+    assert steps[0]["default"] == [{"id": "which_ends", "action": "filter", "condition": "false"}]
+
+
+def test_a_filter_beside_another_way_ends_its_own_way_alone() -> None:
+    conditions = {"conditions": {"number": [{"value1": "={{ $json.body.n }}", "operation": "larger"}]}}
+    nodes = (HOOK, node("Only", "filter", conditions, 1), post("A"), post("B"), post("C"))
+    steps = only(export(*nodes, Hook=[["Only", "B"]], Only=[["A"]], A=[["C"]], B=[["C"]]))["steps"]
+    assert ids(steps) == ["only", "b", "c"]
+    assert (steps[0]["action"], ids(steps[0]["then"])) == ("if", ["a"])
+
+
+def test_what_is_dropped_beside_another_way_ends_its_own_way_alone() -> None:
+    nodes = (HOOK, if_node("Which"), post("A"), post("B"), post("C"))
+    steps = only(export(*nodes, Hook=[["Which", "B"]], Which=[["A"], []], A=[["C"]], B=[["C"]]))["steps"]
+    assert ids(steps) == ["which", "b", "c"]
+    assert (ids(steps[0]["then"]), steps[0].get("else", [])) == (["a"], [])
+
+
+def test_what_follows_an_error_output_is_told_and_the_rest_is_translated() -> None:
+    fetch = {**POST, "name": "Fetch", "onError": "continueErrorOutput"}
+    made = translate(export(HOOK, fetch, post("A"), post("B"), Hook=[["Fetch"]], Fetch=[["A"], ["B"]]), file="x.json")
+    (workflow,) = made.workflows.values()
+    assert ids(workflow["steps"]) == ["fetch", "a"]
+    assert "on_error" not in workflow["steps"][0]
+    assert [one.message for one in made.findings if "error output is left out: B" in one.message]
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "expected"),
+    [
+        (3.4, {}, "steps.shape.response"),
+        (3.4, {"includeOtherFields": True}, "trigger.event"),
+        (3.2, {}, "trigger.event"),
+        (3.2, {"include": "none"}, "steps.shape.response"),
+        (2, {}, "trigger.event"),
+        (2, {"keepOnlySet": True}, "steps.shape.response"),
+    ],
+)
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_a_field_that_was_not_set_is_where_that_version_has_it(
+    version: float, more: dict[str, Any], expected: str, is_raw: bool
+) -> None:
+    fields = {"assignments": {"assignments": [{"name": "x", "value": "1"}]}}
+    shape = node(
+        "Shape", "set", {**({"mode": "raw", "jsonOutput": '{"x": "1"}'} if is_raw else fields), **more}, version
+    )
+    last = node("Last", "httpRequest", {"url": "=https://x.example/{{ $json.body.other }}"}, 4.2)
+    url = only(chain(HOOK, shape, last))["steps"][1]["url"]
+    assert url.startswith(f"https://x.example/{{{{.{expected}")
+
+
+def test_connections_from_what_is_no_node_are_told() -> None:
+    document = json.loads(chain(HOOK, POST))
+    document["connections"]["0c1e-88"] = document["connections"].pop("Hook")
+    made = translate(json.dumps(document), file="x.json")
+    assert any("no node are left out: 0c1e-88" in finding.message for finding in made.findings)
+
+
+def test_a_reference_in_the_name_of_a_workflow_stays_text() -> None:
+    document = {**json.loads(chain(HOOK, POST)), "name": "Cost of ${x}"}
+    assert only(json.dumps(document))["description"] == "From the n8n workflow Cost of $${x}"
 
 
 def test_a_loop_is_told_and_left_out() -> None:

@@ -157,6 +157,7 @@ FUNCTIONS = [
     ("{{toJson .o}} {{(fromJson `{\"a\":[1]}`).a}}", '{"k":"v","n":1} [1]'),
     ("{{toJsonPretty .o}}", '{\n  "k": "v",\n  "n": 1\n}'),
     ('{{join ", " .l}} {{split "," "a,b"}}', 'x, y, 1 ["a","b"]'),
+    ('{{join .l ", "}} {{contains .l "x"}} {{contains .l "q"}} {{contains .l 1}}', "x, y, 1 true false true"),
     ('{{upper "a"}} {{lower "A"}} {{title "a b"}} {{trim " a "}}|', "A a A B a|"),
     ('{{trimPrefix "v" "v1"}} {{trimSuffix "1" "v1"}} {{replace "a" "b" "aca"}}', "1 v bcb"),
     ('{{contains "b" "abc"}} {{contains "x" .l}} {{contains 1 .l}} {{contains "1" .l}}', "true true true false"),

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from harken.clock import SystemClock
-from harken.run.agents.lock import lock_workspace
 from harken.run.agents.prune import prune_workspaces
+from harken.run.agents.workspace_lock import lock_workspace
 from tests.run.agents.scripts import agent, agent_world, end_of_ticket, script
 
 DAY = 86_400.0

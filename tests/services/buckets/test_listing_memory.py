@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.kit.file_stamps import Folder, FolderBuilder, as_folder
+from harken.kit.file_manifest import Folder, FolderBuilder, as_folder
 from harken.kit.object_listing import BucketListing, BucketQuery, ListedObject, ListedPage
 from harken.source import Batch, Host
 from harken.testing import START, HandClock

@@ -12,17 +12,8 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.services.sql.values import (
-    LONGEST_CELL,
-    LONGEST_ROW,
-    data_of,
-    is_time,
-    lower_bound,
-    pack,
-    step_back,
-    unpack,
-    watermark_time,
-)
+from harken.services.sql.values import LONGEST_CELL, LONGEST_ROW, data_of, pack, unpack
+from harken.services.sql.watermarks import is_time, lower_bound, step_back, watermark_time
 from harken.source import Host
 from harken.testing import START
 from tests.services.reading import events, read, subjects

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.services.mqtt.deliveries import Deliveries, Position, mark_of
+from harken.services.mqtt.redeliveries import Deliveries, Position, mark_of
 
 
 def begun(*unconfirmed: str, count: int = 0) -> Deliveries:

@@ -114,7 +114,7 @@ async def _launch(
     """Without a log, its errors are read by `communicate`."""
     whole = {**os.environ, **env}
     # what the loader or the interpreter is told as it starts, a forked one would not hear
-    if not through and not any(name.startswith(("LD_", "PYTHON")) for name in env):
+    if not through and not any(name.startswith(("LD_", "PYTHON")) for name in env.keys() - {"PYTHONPATH"}):
         return await ForkedHarken.start(arguments, whole, stderr=log.fileno() if log else None)
     command = (*through, sys.executable, "-m", "harken.cli", *arguments)
     pipe = asyncio.subprocess.PIPE

@@ -22,8 +22,8 @@ def alerts(it: World) -> list[str]:
     return [text.partition(":")[0].partition(" after ")[0] for chat, text in it.chat.sent if chat == OPS]
 
 
-FAILING, STOPPED = "watch (json for ana) is failing", "watch (json for ana) has stopped and needs you"
-AGAIN = "watch (json for ana) works again"
+FAILING, STOPPED = "watch (webhook_poll for ana) is failing", "watch (webhook_poll for ana) has stopped and needs you"
+AGAIN = "watch (webhook_poll for ana) works again"
 
 
 async def recorded(house: House) -> list[tuple[str, bool]]:
@@ -74,7 +74,7 @@ async def test_an_open_breaker_is_told_once_with_what_a_person_needs(clock: Virt
         assert alerts(it) == []
         await clock.sleep(10)
         [(_, text)] = it.chat.sent
-        assert text.startswith("watch (json for ana) is failing: 5 reads in a row since 2026-01-05 09:0")
+        assert text.startswith("watch (webhook_poll for ana) is failing: 5 reads in a row since 2026-01-05 09:0")
         assert "503" in text
         assert text.endswith("(it is tried again by itself). See: harken pollers show watch")
         await house.die()
@@ -92,7 +92,7 @@ async def test_a_recovery_is_told_with_how_long_it_took(clock: VirtualClock, tmp
         await clock.sleep(HOUR)
         await house.down()
         assert alerts(it) == [FAILING, AGAIN]
-        assert it.chat.sent[-1][1].startswith("watch (json for ana) works again after ")
+        assert it.chat.sent[-1][1].startswith("watch (webhook_poll for ana) works again after ")
         assert " min (it was down since 2026-01-05 09:0" in it.chat.sent[-1][1]
 
 
@@ -281,7 +281,7 @@ async def test_without_failure_to_it_is_an_event_for_whoever_listens(clock: Virt
         await failed_and_mended(it, house)
         assert await recorded(house) == [("feed.opened", True), ("feed.recovered", True)]
         [event] = (await house.ask("events.list", feed="harken", limit=1))["items"]
-        assert (event["data"]["job"], event["data"]["agent"], event["data"]["kind"]) == ("watch", "ana", "json")
+        assert (event["data"]["job"], event["data"]["agent"], event["data"]["kind"]) == ("watch", "ana", "webhook_poll")
         await house.down()
         assert it.chat.sent == []
 

@@ -68,7 +68,7 @@ def test_the_example_loads_without_a_complaint(example: Loaded) -> None:
 
 def test_the_example_has_every_kind_that_is_not_a_workflow_s_own(example: Loaded) -> None:
     kinds = {kind for kind, plugin in registry().items() if plugin.source is not None}
-    missing = kinds - {found.kind for found in example.jobs.values()}
+    missing = kinds - {registry()[found.kind].kind for found in example.jobs.values()}
     assert missing == {"cron", "datadog", "files", "gcs", "jira", "pagerduty", "s3", "slack"}
 
 

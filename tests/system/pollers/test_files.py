@@ -56,7 +56,7 @@ def test_the_seed_s_own_example_loads(tmp_path: Path) -> None:
     assert loaded.findings == ()
     assert {name: found.kind for name, found in loaded.jobs.items()} == {
         "ana_blog_watch": "rss",
-        "ana_jira_assigned": "json",
+        "ana_jira_assigned": "webhook_poll",
     }
     assert "jira-token-0123456789" not in repr(loaded.jobs) + repr(loaded.feeds) + repr(loaded.workflows)
 

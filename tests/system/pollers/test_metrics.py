@@ -13,7 +13,7 @@ from tests.system.pollers.world import World, world
 
 BROKEN, FORBIDDEN = Answer(status=503), Answer(status=401)
 SERIES = re.compile(r"^(poller_\w+)\{(.*)\} (\S+)$", re.MULTILINE)
-WATCH = 'kind="json",agent="ana",job_id="watch"'
+WATCH = 'kind="webhook_poll",agent="ana",job_id="watch"'
 
 
 def series(app: App) -> dict[str, float]:
@@ -190,7 +190,7 @@ async def test_the_series_of_a_job_go_with_it_and_with_its_agent(clock: VirtualC
         assert found[f'poller_ticks_total{{{WATCH},status="ok"}}'] == 1
         assert [name for name in found if 'job_id="other"' in name] == []
         assert {name for name in found if 'job_id="moved"' in name and 'agent="ana"' in name} == set()
-        assert found['poller_items_seen_total{kind="json",agent="bob",job_id="moved"}'] == 0
+        assert found['poller_items_seen_total{kind="webhook_poll",agent="bob",job_id="moved"}'] == 0
         it.directory.joinpath("pollers.yaml").unlink()
         await house.ask("reload")
         assert b"poller_" not in house.app._telemetry.page()

@@ -50,13 +50,14 @@ def silent() -> Iterator[None]:
     structlog.configure(**before)
 
 
-@pytest.fixture(scope="module")
+# each example has a place of its own in them, so one of each serves all tests of a worker
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
     with RedisServer() as running:
         yield running

@@ -32,6 +32,10 @@ class Listener:
     epoch: int = 1
     present: bool = True
     reset_at: datetime | None = None
+    created: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.created = self.start
 
     def began_by(self, moment: datetime) -> bool:
         """A time in whole seconds is one within its second, but for a trigger that was reset."""
@@ -235,6 +239,9 @@ class Model:
         if event.occurred_at is None:
             skips = listener.definition.startup == "ignore_historical" and told.resumed and told.source is not None
             return (told.baselined and not skips) or told.source is None
+        if told.source is None and listener.start <= listener.created:
+            # it was sent to the trigger, whenever it happened
+            return True
         return listener.began_by(event.occurred_at)
 
     def _forgettable(self, told: Told, name: str, known: Remembered, number: int) -> bool:

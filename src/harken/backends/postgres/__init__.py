@@ -9,10 +9,10 @@ from harken.backends.notify import nothing
 from harken.backends.postgres.connection import Database, Settings
 from harken.backends.postgres.event_bank import PostgresBank
 from harken.backends.postgres.feeds import PostgresFeeds
-from harken.backends.postgres.object_names import PostgresObjects
 from harken.backends.postgres.records import PostgresRecords
 from harken.backends.postgres.registry import PostgresRegistry
 from harken.backends.postgres.runs import PostgresRuns
+from harken.backends.postgres.subject_index import PostgresObjects
 from harken.backends.postgres.upkeep import PostgresUpkeep
 from harken.clock import Clock
 

@@ -14,7 +14,7 @@ import msgspec
 
 from harken.backends.budgets import budget_room, window
 from harken.backends.codec import micros, moment
-from harken.backends.postgres.moved import watch
+from harken.backends.postgres.moved_runs import watch
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Overtaken, Transaction, TriggerRow
 from harken.backends.run_states import (

@@ -8,8 +8,8 @@ from itertools import takewhile
 from typing import Any
 
 from harken.backends.codec import dead_run, decode_steps, micros
-from harken.backends.history import MARGIN_US, as_history, beginning_of, first_id_since, outcome_in
-from harken.backends.keyset import PageBuilder
+from harken.backends.history import MARGIN_US, as_history, first_id_since, outcome_reader
+from harken.backends.page_builder import PageBuilder
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.definitions import feed_states, trigger_states
 from harken.backends.postgres.statements import Where
@@ -202,10 +202,10 @@ async def _history(
     where.and_("id<={}", last).and_("recorded_at>={}", begin).and_("recorded_at<{}", end)
     clause, bindings = where.clause("id", limit)
     rows = await tx.rows(f"SELECT id, type, occurred_at, recorded_at, data, verdicts FROM events {clause}", *bindings)
-    opened, beginning = tx.seal.open, beginning_of(trigger)
+    opened, outcome_in = tx.seal.open, outcome_reader(trigger)
     return as_history(
         [
-            (id, kind, occurred, recorded, opened(data), outcome_in(opened(verdicts), trigger, beginning))
+            (id, kind, occurred, recorded, opened(data), outcome_in(opened(verdicts)))
             for id, kind, occurred, recorded, data, verdicts in rows
         ],
         limit,

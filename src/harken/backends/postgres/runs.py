@@ -12,7 +12,7 @@ from typing import Any, Literal
 from harken.backends.codec import micros
 from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
-from harken.backends.postgres.moved import PostgresMoved, watch
+from harken.backends.postgres.moved_runs import PostgresMoved, watch
 from harken.backends.postgres.queue import (
     admit,
     charge_step,

@@ -7,7 +7,7 @@ from itertools import islice
 
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.event_bank import banked_to
-from harken.backends.postgres.object_names import forget_objects
+from harken.backends.postgres.subject_index import forget_objects
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
 from harken.backends.verdicts import decode_verdicts

@@ -232,6 +232,8 @@ def micros_or_false(instant: datetime | None) -> int | bool:
     return False if instant is None else micros(instant)
 
 
+# a trigger begins, reads and was made at one moment, and so are many that were stored together
+@lru_cache(maxsize=4096)
 def moment(us: int | bytes) -> datetime:
     return datetime.fromtimestamp(int(us) / 1_000_000, UTC)
 
@@ -255,8 +257,7 @@ def hash_fields(reply: Mapping[bytes, bytes]) -> Row:
 
 def fields_of_reply(flat: Sequence[bytes]) -> Row:
     """A hash as Lua returns it: fields and values in turn."""
-    pairs = iter(flat)
-    return {_field_name(field): value for field, value in zip(pairs, pairs, strict=True)}
+    return dict(zip(map(_field_name, flat[::2]), flat[1::2], strict=True))
 
 
 # most hashes have the same fields

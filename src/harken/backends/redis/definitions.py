@@ -6,7 +6,7 @@ What `open` has to change is computed here from the definitions at one revision;
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -36,22 +36,33 @@ __all__ = ["RedisDefinitions", "trigger_facts"]
 FUTURE = round(FUTURE_SECONDS * 1_000_000)
 
 OPEN_ATTEMPTS = 20
+UIDS_PER_READ = 5_000
+
+FEED_STATE = (
+    "revision", "cursor", "watermark", "due", "health", "reads", "base", "ok", "tick", "cover_start", "cover_end",
+    "coverage", "made", "seen", "removed",
+)  # fmt: skip
+TRIGGER_STATE = (
+    "name", "epoch", "start", "paused", "made", "fired", "fired_at", "removed", "reads", "backfilling", "done",
+)  # fmt: skip
+FEED_ROW = (*FEED_STATE, "definition")
+TRIGGER_ROW = (*TRIGGER_STATE, "definition", "feed", "feeds")
 
 
 class RedisDefinitions(UsesSession):
     async def open(self, wanted: Definitions) -> Opened:
         session = await self._ready()
         for _ in range(OPEN_ATTEMPTS):
-            epoch = await _open(session, wanted)
-            if epoch is not None:
+            stored = await _open(session, wanted)
+            if stored is not None:
                 break
         else:
             raise StoreBusy("others change the definitions all the time", after=1.0)
-        only = wanted.only
+        triggers = await _trigger_states(session, [stored.triggers[name] for name in sorted(stored.triggers)])
         return Opened(
-            feeds={feed.name: feed for feed in await self._feeds(only.feeds if only else None)},
-            triggers={trigger.name: trigger for trigger in await self._triggers(only.triggers if only else None)},
-            epoch=epoch,
+            feeds={feed.name: feed for feed in _feed_states(session, sorted(stored.feeds.items()))},
+            triggers={trigger.name: trigger for trigger in triggers},
+            epoch=stored.epoch,
         )
 
     async def state(self, feed: str) -> FeedState:
@@ -94,21 +105,14 @@ class RedisDefinitions(UsesSession):
     async def _feeds(self, only: Collection[str] | None) -> Sequence[FeedState]:
         session = await self._ready()
         names = sorted(await _feed_names(session, only))
-        rows = await session.hashes([f"f:{name}" for name in names])
-        pairs = zip(names, rows, strict=True)
-        return [_feed_state(session, name, row) for name, row in pairs if row and "removed" not in row]
+        rows = await session.fields([f"f:{name}" for name in names], FEED_STATE)
+        return _feed_states(session, zip(names, rows, strict=True))
 
     async def _triggers(self, only: Collection[str] | None) -> Sequence[TriggerState]:
         session = await self._ready()
         uids = [uid for _, uid in sorted((await _trigger_uids(session, only)).items())]
-        now = await session.now()
-        rows = await session.hashes([f"tr:{uid}" for uid in uids])
-        spent = await session.hashes([f"sp:{uid}" for uid in uids])
-        return [
-            _trigger_state(session, uid, row, used, now)
-            for uid, row, used in zip(uids, rows, spent, strict=True)
-            if "removed" not in row
-        ]
+        rows = await session.fields([f"tr:{uid}" for uid in uids], TRIGGER_STATE)
+        return await _trigger_states(session, list(zip(uids, rows, strict=True)))
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
         session = await self._ready()
@@ -165,6 +169,10 @@ async def _state(session: Session, feed: str) -> FeedState:
     return msgspec.structs.replace(_feed_state(session, feed, hash_fields(row)), memory=min(count, MEMORY_COUNTED))
 
 
+def _feed_states(session: Session, rows: Iterable[tuple[str, Row]]) -> list[FeedState]:
+    return [_feed_state(session, name, row) for name, row in rows if row and "removed" not in row]
+
+
 def _feed_state(session: Session, name: str, row: Row) -> FeedState:
     return FeedState(
         name=name,
@@ -181,6 +189,24 @@ def _feed_state(session: Session, name: str, row: Row) -> FeedState:
         created_at=moment(row["made"]),
         seen=int(row.get("seen", 0)),
     )
+
+
+async def _trigger_states(session: Session, rows: Sequence[tuple[str, Row]]) -> list[TriggerState]:
+    """Of triggers by their uids."""
+    there = [(uid, row) for uid, row in rows if "removed" not in row]
+    now = await session.now()
+    spent = await _spending(session, [uid for uid, _ in there])
+    return [_trigger_state(session, uid, row, spent.get(uid, {}), now) for uid, row in there]
+
+
+async def _spending(session: Session, uids: Sequence[str]) -> dict[str, Row]:
+    """What the runs of these triggers have spent; most have spent nothing."""
+    spent: dict[str, Row] = {}
+    for begin in range(0, len(uids), UIDS_PER_READ):
+        some = uids[begin : begin + UIDS_PER_READ]
+        found = await session.connection.query("definitions.spending", session.arguments(), (some,))
+        spent |= {uid.decode(): fields_of_reply(flat) for uid, flat in found}
+    return spent
 
 
 def _trigger_state(session: Session, uid: str, row: Row, used: Row, now: int) -> TriggerState:
@@ -204,7 +230,7 @@ def _trigger_state(session: Session, uid: str, row: Row, used: Row, now: int) ->
 
 
 def _spent(used: Row, what: str, now: int) -> float:
-    if int(used.get(f"{what}@", 0)) != window(what, now):
+    if not used or int(used.get(f"{what}@", 0)) != window(what, now):
         return 0.0
     return float(used[what])
 
@@ -229,31 +255,62 @@ async def _trigger_uids(session: Session, only: Collection[str] | None) -> dict[
     return {name: uid.decode() for name, uid in zip(only, uids, strict=True) if uid is not None}
 
 
-async def _open(session: Session, wanted: Definitions) -> int | None:
-    """The epoch of the store; None if the definitions changed between our read and our write."""
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """The hashes of feeds and triggers, those of triggers with their uids, all by name."""
+
+    epoch: int
+    feeds: dict[str, Row]
+    triggers: dict[str, tuple[str, Row]]
+
+
+async def _open(session: Session, wanted: Definitions) -> Stored | None:
+    """What is stored afterwards; None if the definitions changed between our read and our write."""
     only = wanted.only
     [revision] = await session.connection.execute(("GET", session.connection.key("defs")))
     known = await _feed_names(session, only.feeds if only else None)
     named = await _trigger_uids(session, only.triggers if only else None)
-    stored = await session.hashes([f"f:{name}" for name in known])
-    feeds = {name: row for name, row in zip(known, stored, strict=True) if row}
-    rows = await session.hashes([f"tr:{uid}" for uid in named.values()])
+    found = await session.fields([f"f:{name}" for name in known], FEED_ROW)
+    feeds = {name: row for name, row in zip(known, found, strict=True) if row}
+    rows = dict(zip(named, await session.fields([f"tr:{uid}" for uid in named.values()], TRIGGER_ROW), strict=True))
     args = session.arguments()
     changed: set[str] = set()
-    rows_by_name = dict(zip(named, rows, strict=True))
-    triggers = _trigger_changes(args, wanted, named, rows_by_name, changed)
-    pauses = _pauses(args, wanted, rows_by_name, changed)
+    trigger_changes = _trigger_changes(args, wanted, named, rows, changed)
+    pauses = _pauses(args, wanted, rows, changed)
+    feed_changes = _feed_changes(args, wanted, feeds, changed)
     instructions = (
         int(revision or 0),
-        triggers,
-        _feed_changes(args, wanted, feeds, changed),
-        [(rev, _workflow_text(args, name, definition)) for name, (rev, definition) in wanted.workflows.items()],
+        trigger_changes,
+        feed_changes,
+        await _workflow_changes(session, args, wanted.workflows),
         pauses,
         wanted.generation if only is None else False,
         wanted.holder,
     )
     epoch = int(await session.connection.write("definitions.open", args, instructions))
-    return epoch if epoch >= 0 else None
+    if epoch < 0:
+        return None
+    # only what was changed is read again: a start with many triggers usually changes none of them
+    touched = changed | {change[1] for change in feed_changes}
+    uids = {name: named[name] for name, row in rows.items() if touched and not touched.isdisjoint(_feeds_of(row))}
+    uids |= {change[2]: change[1] for change in trigger_changes if change[0] == "new"}
+    feeds |= dict(zip(touched, await session.fields([f"f:{name}" for name in touched], FEED_ROW), strict=True))
+    rows |= dict(zip(uids, await session.fields([f"tr:{uid}" for uid in uids.values()], TRIGGER_ROW), strict=True))
+    all_uids = named | uids
+    return Stored(epoch=epoch, feeds=feeds, triggers={name: (all_uids[name], row) for name, row in rows.items()})
+
+
+async def _workflow_changes(
+    session: Session, args: Arguments, workflows: Mapping[str, tuple[str, bytes]]
+) -> list[tuple[str, int]]:
+    """The revisions that the store does not have yet. A revision is written once, and stays."""
+    revisions = [revision for revision, _ in workflows.values()]
+    found = await session.connection.query("definitions.unknown_workflows", session.arguments(), (revisions,))
+    missing = {revision.decode() for revision in found}
+    return [
+        (revision, _workflow_text(args, name, definition))
+        for name, (revision, definition) in workflows.items()
+        if revision in missing
+    ]
 
 
 def _workflow_text(args: Arguments, name: str, definition: bytes) -> int:
@@ -268,7 +325,6 @@ def _trigger_changes(
     for trigger in wanted.triggers:
         row, encoded = known.get(trigger.name), msgspec.json.encode(trigger)
         removed = row is not None and "removed" in row
-        earlier = [] if row is None else _feeds_of(row)
         startup = trigger.startup if wanted.starting and trigger.startup != "since_last" else ""
         if row is None:
             op = "new"
@@ -278,6 +334,7 @@ def _trigger_changes(
             op = "keep"
         else:
             continue
+        earlier = [] if row is None else _feeds_of(row)
         changed |= {*trigger.feeds, *earlier}
         uid = secrets.token_hex(8) if row is None else named[trigger.name]
         definition = args.text(args.seal.shut(encoded))
@@ -324,6 +381,8 @@ def trigger_facts(trigger: Trigger) -> list[str]:
 def _pauses(args: Arguments, wanted: Definitions, known: Mapping[str, Row], changed: set[str]) -> list[tuple[str, int]]:
     """Triggers that are paused before anything is read for them."""
     reasons = wanted.to_pause({name for name, row in known.items() if "removed" not in row})
+    if not reasons:
+        return []
     feeds = {trigger.name: trigger.feeds for trigger in wanted.triggers}
     for name in reasons:
         if name not in feeds:

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.keyset import PageBuilder
+from harken.backends.page_builder import PageBuilder
 from harken.backends.redis.codec import DOCUMENT, STAMP, decode_audit, encode_msgpack, moment
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.store import Document, DocumentChange, Page
 
 __all__ = ["RedisRegistry"]
+
+DOCUMENTS_PER_READ = 5_000
 
 
 class RedisRegistry(UsesSession):
@@ -62,12 +64,14 @@ class RedisRegistry(UsesSession):
             return [_document(session, kind, name.decode(), row, raw) for name, row in sorted(rows.items())]
         [names] = await session.connection.execute(("HKEYS", key))
         wanted = sorted(name for name in names if name > after.encode())[:limit]
-        if not wanted:
-            return []
-        [found] = await session.connection.execute(("HMGET", key, *wanted))
-        # one that is deleted in between is not there
-        pairs = zip(wanted, found, strict=True)
-        return [_document(session, kind, name.decode(), row, raw) for name, row in pairs if row is not None]
+        documents: list[Document] = []
+        for begin in range(0, len(wanted), DOCUMENTS_PER_READ):
+            some = wanted[begin : begin + DOCUMENTS_PER_READ]
+            [rows] = await session.connection.execute(("HMGET", key, *some))
+            # one that is deleted in between is not there
+            pairs = zip(some, rows, strict=True)
+            documents += [_document(session, kind, name.decode(), row, raw) for name, row in pairs if row is not None]
+        return documents
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
         session = await self._ready()

@@ -17,9 +17,9 @@ from harken.backends.redis import RedisStore
 from harken.backends.redis.codec import DOCUMENT
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.durability import require_durable
-from harken.backends.redis.encryption import seal_for
-from harken.backends.redis.export import all_rows, document_kinds
-from harken.backends.redis.load import Loader
+from harken.backends.redis.export_rows import all_rows, document_kinds
+from harken.backends.redis.import_rows import Loader
+from harken.backends.redis.store_format import seal_for
 from harken.backends.redis.transaction import Session
 from harken.backends.redis.upkeep import keys_beginning_with
 from harken.backends.transfer import ExclusiveAccess, place_of, prepare_import, refuse_nonempty

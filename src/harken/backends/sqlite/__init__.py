@@ -11,11 +11,11 @@ from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.event_bank import SqliteBank
 from harken.backends.sqlite.feeds import SqliteFeeds
-from harken.backends.sqlite.object_names import SqliteObjects
+from harken.backends.sqlite.free_space import compact
 from harken.backends.sqlite.records import SqliteRecords
 from harken.backends.sqlite.registry import SqliteRegistry
 from harken.backends.sqlite.runs import SqliteRuns
-from harken.backends.sqlite.space import compact
+from harken.backends.sqlite.subject_index import SqliteObjects
 from harken.backends.sqlite.upkeep import SqliteUpkeep, release_orphans
 from harken.clock import Clock, SystemClock
 

@@ -53,7 +53,7 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
     several = len(wanted.entries) > 1
     counted = tx.fired_counts() if several else []
     if several:
-        tx.execute("SAVEPOINT page")
+        tx.write("SAVEPOINT page")
     try:
         for entry in wanted.entries:
             starting = Starting(wanted.holder, wanted.claim - len(claimed))
@@ -73,7 +73,7 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
             tx.restore_fired(counted)
         return Stale(feed.revision)
     if several:
-        tx.execute("RELEASE page")
+        tx.write("RELEASE page")
     if wanted.tick is not None or not _is_backfill(wanted):
         if wanted.token is None and wanted.tick is None:
             tx.touch(feed)
@@ -99,7 +99,9 @@ def _record(
     # values that the database would refuse raise here, before anything is written
     columns = _columns(tx, entry)
     if entry.memory_id:
-        first = _remember(tx, feed, entry, event_id, now)
+        # nearly always the event is remembered by its key, which is hashed already
+        mid = columns[0] if entry.memory_id == entry.event.key else tx.seal.name(entry.memory_id)
+        first = _remember(tx, feed, entry, mid, event_id, now)
         if first is not None:
             return _repeat(tx, entry, first, now)
     tx.next_event = event_id + 1
@@ -107,7 +109,7 @@ def _record(
         decision if isinstance(decision, Verdict) else resolve(tx, decision, event_id, now, starting)
         for decision in entry.decisions
     )
-    tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(encode_verdicts(verdicts)), *columns))
+    tx.write(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(encode_verdicts(verdicts)), *columns))
     return event_id, verdicts
 
 
@@ -130,14 +132,13 @@ def _columns(tx: Transaction, entry: Entry) -> tuple[Any, ...]:
     )
 
 
-def _remember(tx: Transaction, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
+def _remember(tx: Transaction, feed: FeedRow, entry: Entry, mid: bytes, event_id: int, now: int) -> int | None:
     """Store the subject's new state. Return the id of its earlier event if it has that state already."""
-    mid = tx.seal.name(entry.memory_id)
     event = entry.event
     state = None if event.state is None else tx.shut(event.state)
     if entry.expect == 0:
         row = (feed.id, mid, state, entry.seq, event_id, now, now)
-        tx.execute(INSERT_MEMORY, row)
+        tx.write(INSERT_MEMORY, row)
         if tx.connection.changes():
             return None
         known = tx.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
@@ -231,7 +232,7 @@ def _advance(tx: Transaction, feed: FeedRow, wanted: Commit, fresh: int, now: in
     if wanted.done:
         sets.append("reads=reads+1, baselined=1")
     values.append(feed.id)
-    tx.execute(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
+    tx.write(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
     if wanted.tick is not None:
         _write_tick(tx, feed, wanted.tick, now)
 

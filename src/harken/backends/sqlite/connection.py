@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cache
@@ -18,10 +18,10 @@ import apsw
 import structlog
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite import encryption, leftovers
+from harken.backends.sqlite import leftovers
 from harken.backends.sqlite.checkpoints import LOG_PAGES, Checkpoints
 from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
-from harken.backends.sqlite.encryption import encrypt
+from harken.backends.sqlite.encrypt_file import encrypt, wipe
 from harken.backends.sqlite.errors import DAMAGED, reading, translate
 from harken.backends.sqlite.file_guard import FileGuard, NoFileGuard
 from harken.backends.sqlite.transaction import Transaction
@@ -148,11 +148,11 @@ class Database:
     def queued(self) -> int:
         return self.writer.queued if self.writer else 0
 
-    async def write(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> T:
+    def write(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> Coroutine[Any, Any, T]:
         """Run the function in a transaction; return when it is on disk."""
         if self.writer is None:
             raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
-        return await self.writer.do(work, *args, savepoint=savepoint)
+        return self.writer.do(work, *args, savepoint=savepoint)
 
     async def read(self, query: Callable[..., T], *args: Any) -> T:
         """Run a query on its own connection, while others write."""
@@ -235,7 +235,7 @@ def _open_for_writing(path: Path, clock: Clock, key: str) -> Transaction:
     connection = connect(path)
     try:
         migrate(connection)
-        encryption.wipe(connection)
+        wipe(connection)
         return Transaction(connection, known or seal_for(connection, key), clock)
     except BaseException:
         connection.close(True)

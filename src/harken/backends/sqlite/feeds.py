@@ -125,13 +125,13 @@ def _extend_span(tx: Transaction, feed: FeedRow, read: IdleRead) -> None:
     shared = (due, last, last, last, read.seen, micros_or_none(read.watermark), health, cursor, read.count, read.count)
     if read.covered is not None:
         start = micros(read.covered.start)
-        tx.execute(EXTEND_BOTH, (*shared, micros(read.covered.end), feed.id, read.result, start, start))
+        tx.write(EXTEND_BOTH, (*shared, micros(read.covered.end), feed.id, read.result, start, start))
         if tx.connection.changes():
             return
-    tx.execute(EXTEND_SPAN, (*shared, feed.id, read.result))
+    tx.write(EXTEND_SPAN, (*shared, feed.id, read.result))
     if not tx.connection.changes():
         close_span(tx, feed)
-        tx.execute(BEGIN_SPAN, (*shared, read.result, micros(read.first_at), feed.id))
+        tx.write(BEGIN_SPAN, (*shared, read.result, micros(read.first_at), feed.id))
     if read.covered is not None:
         extend_coverage(tx, feed, read.covered)
 

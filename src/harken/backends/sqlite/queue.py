@@ -37,7 +37,7 @@ from harken.backends.run_states import (
     run_id_of,
     throttled_reason,
 )
-from harken.backends.sqlite.moved import watch
+from harken.backends.sqlite.moved_runs import watch
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
 from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
@@ -166,7 +166,7 @@ def _start(
         hold or None, now, now if claim else None,
     )
     # fmt: on
-    tx.execute(INSERT_RUN, row)
+    tx.write(INSERT_RUN, row)
     if not tx.connection.changes():
         return _duplicate(trigger, run_id)
     if intent.quiet is not None or trigger.budget is not None:
@@ -202,11 +202,11 @@ def _insert_over(
         shut(intent.input) if intent.input else None, shut(end.output) if end.output else None, now, now, now,
     )
     # fmt: on
-    tx.execute(INSERT_OVER, row)
+    tx.write(INSERT_OVER, row)
     if not tx.connection.changes():
         return _duplicate(trigger, run_id)
     for number, record in enumerate(end.records, start=1):
-        tx.execute(INSERT_RECORD, (seq, number, shut(record)))
+        tx.write(INSERT_RECORD, (seq, number, shut(record)))
     if trigger.budget is not None:
         spend(tx, trigger.id, "runs", 1, now)
     tx.next_run = seq + 1
@@ -343,7 +343,7 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
             intent.hold or None, now, None,
         )
         # fmt: on
-        tx.execute(INSERT_RUN, fresh)
+        tx.write(INSERT_RUN, fresh)
         if not tx.connection.changes():
             return _duplicate(trigger, run_id)
         tx.next_run = seq + 1

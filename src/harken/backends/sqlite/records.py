@@ -9,8 +9,15 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import dead_run, decode_steps, micros
-from harken.backends.history import MARGIN_US, as_history, beginning_of, first_id_since, outcome_in, outcomes_of
-from harken.backends.keyset import PageBuilder
+from harken.backends.history import (
+    MARGIN_US,
+    as_history,
+    beginning_of,
+    first_id_since,
+    outcome_reader,
+    outcomes_of,
+)
+from harken.backends.page_builder import PageBuilder
 from harken.backends.rows import (
     EVENT_OF_RUN,
     LETTER,
@@ -225,10 +232,8 @@ def _history(
     if found is not None:
         return found
     rows = tx.execute(_HISTORY_ROWS, bindings)
-    opened, beginning = tx.seal.open, beginning_of(trigger)
-    return as_history(
-        [(*row[:4], opened(row[4]), outcome_in(opened(row[5]), trigger, beginning)) for row in rows], limit
-    )
+    opened, outcome_in = tx.seal.open, outcome_reader(trigger)
+    return as_history([(*row[:4], opened(row[4]), outcome_in(opened(row[5]))) for row in rows], limit)
 
 
 def _first_since(tx: Transaction, since: int) -> int:

@@ -26,7 +26,7 @@ from harken.backends.run_states import (
 )
 from harken.backends.sqlite.claims import SqliteClaims, count_run
 from harken.backends.sqlite.commit import commit
-from harken.backends.sqlite.moved import SqliteMoved, watch
+from harken.backends.sqlite.moved_runs import SqliteMoved, watch
 from harken.backends.sqlite.queue import admit, charge, free_slot, release_held, request_stop
 from harken.backends.sqlite.records import journal_of
 from harken.backends.sqlite.registry import get_document, put_document
@@ -173,7 +173,7 @@ def _settle_one(tx: Transaction, settlement: Settlement, now: int) -> Literal["s
     outcome = settlement.outcome
     if type(outcome) is Finished and settlement.record is None and not settlement.caused:
         output = None if outcome.output is None else tx.shut_json(outcome.output)
-        tx.execute(FINISH, (DONE, now, output, id_of(settlement.id), settlement.token))
+        tx.write(FINISH, (DONE, now, output, id_of(settlement.id), settlement.token))
         if tx.connection.changes():
             _count_done(tx, settlement, outcome)
             return "settled"

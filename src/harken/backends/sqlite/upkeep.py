@@ -15,9 +15,9 @@ from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
 from harken.backends.sqlite.event_bank import banked_to
 from harken.backends.sqlite.feeds import forget_older
+from harken.backends.sqlite.free_space import shrink, space
 from harken.backends.sqlite.leases import ORPHANED
-from harken.backends.sqlite.object_names import forget_objects
-from harken.backends.sqlite.space import shrink, space
+from harken.backends.sqlite.subject_index import forget_objects
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
 from harken.store import Erased, Space

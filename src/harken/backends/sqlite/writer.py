@@ -148,10 +148,10 @@ class Writer:
         return _failed_answers([(future, None, None) for _, _, future, _ in group], failure)
 
     def _transact(self, group: list[Job], answers: list[Answer]) -> None:
-        self._tx.execute("BEGIN IMMEDIATE")
+        self._tx.write("BEGIN IMMEDIATE")
         answers.extend(self._run_job(job) for job in group)
         self._tx.flush()
-        self._tx.execute("COMMIT")
+        self._tx.write("COMMIT")
 
     def _reply(self, answers: list[Answer]) -> None:
         assert self._loop is not None
@@ -180,10 +180,10 @@ class Writer:
         results: list[T] = []
 
         def transact() -> None:
-            self._tx.execute("BEGIN IMMEDIATE")
+            self._tx.write("BEGIN IMMEDIATE")
             results.append(work(self._tx, *args))
             self._tx.flush()
-            self._tx.execute("COMMIT")
+            self._tx.write("COMMIT")
 
         failure = self._try(transact, busy_ms=BUSY_MS)
         if failure is not None:
@@ -192,7 +192,7 @@ class Writer:
 
     def _run_job(self, job: Job) -> Answer:
         work, args, future, savepoint = job
-        execute = self._tx.execute
+        execute = self._tx.write
         if not savepoint:
             return self._run_without_savepoint(work, args, future)
         counted = self._tx.fired_counts()
@@ -244,7 +244,7 @@ class Writer:
             work()
         except BaseException as error:
             if tx.connection.in_transaction:
-                tx.execute("ROLLBACK")
+                tx.write("ROLLBACK")
             tx.roll_back()
             if isinstance(error, DAMAGED):
                 self._damage.note()

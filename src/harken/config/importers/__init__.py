@@ -10,7 +10,7 @@ import msgspec
 
 from harken.config.findings import Finding, Place
 
-__all__ = ["Imported", "Variable", "free_name", "slug", "variable_name"]
+__all__ = ["Imported", "Variable", "free_name", "pattern_of", "plain_text", "slug", "variable_name"]
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 60
@@ -45,6 +45,16 @@ def free_name(wanted: str, taken: Container[str], separator: str = "-") -> str:
         name = f"{wanted}{separator}{number}"
         number += 1
     return name
+
+
+def plain_text(text: str) -> str:
+    """A text of somebody else as a value in which nothing is a reference: `${` of it stays what it is."""
+    return text.replace("${", "$${")
+
+
+def pattern_of(text: str) -> str:
+    """A regular expression for exactly this text."""
+    return re.escape(text).replace("\\ ", " ")
 
 
 def variable_name(*parts: str) -> str:

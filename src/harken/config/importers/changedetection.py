@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harken.config.findings import Path, Place, Report
-from harken.config.importers import Imported, Variable, free_name, slug, variable_name
+from harken.config.importers import Imported, Variable, free_name, pattern_of, plain_text, slug, variable_name
 
 __all__ = ["document_of_list", "translate"]
 
@@ -79,6 +79,10 @@ class _Datastore:
         self._place = Place(file)
         self._report = report
         self._variables: dict[str, Variable] = {}
+        if self._application.get("global_subtractive_selectors"):
+            path = ("settings", "application", "global_subtractive_selectors")
+            fix = _LEFT_OUT["subtractive_selectors"]
+            report.warn(self._place, path, "this is not taken over", fix, "ignored")
         self._urls: dict[str, str] = {}
 
     def translated(self, watching: Mapping[str, Any]) -> Imported:
@@ -124,7 +128,7 @@ class _Datastore:
             trigger["condition"] = condition
         return {
             "name": name,
-            "description": f"Changes of {_title(watch)}",
+            "description": plain_text(f"Changes of {_title(watch)}"),
             "trigger": trigger,
             "steps": self._steps(name, watch, path),
         }
@@ -159,14 +163,16 @@ class _Datastore:
             raise _Untranslatable(
                 "its address is a template", "Write the address out, or poll it with the service json"
             )
-        query: dict[str, Any] = {"url": url.replace("${", "$${")}
+        if not url.lower().startswith(("http://", "https://")):
+            raise _Untranslatable("only http and https can be watched", "Watch files with a trigger file:")
+        query: dict[str, Any] = {"url": plain_text(url)}
         filters = [*_texts(watch.get("include_filters") or watch.get("css_filter"))]
         for tag in self._tags_of(watch):
             filters += _texts(tag.get("include_filters"))
         query |= _selection(filters)
         ignored = [*_texts(watch.get("ignore_text")), *_texts(self._application.get("global_ignore_text"))]
         if ignored:
-            query["ignore"] = [_line_with(text).replace("${", "$${") for text in ignored]
+            query["ignore"] = [plain_text(_line_with(text)) for text in ignored]
         headers = {**self._headers, **_table(watch.get("headers"))}
         if headers:
             query["headers"] = {key: self._header(name, key, str(value)) for key, value in headers.items()}
@@ -174,18 +180,19 @@ class _Datastore:
 
     def _header(self, name: str, key: str, value: str) -> str:
         if not _SECRET_HEADER.search(key):
-            return value.replace("${", "$${")
+            return plain_text(value)
         variable = variable_name(name, key)
         self._variables[variable] = Variable(meaning=f"the header {key} of {name}", value=value)
         return f"${{{variable}}}"
 
     def _steps(self, name: str, watch: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
         tags = self._tags_of(watch)
-        muted = watch.get("notification_muted") or any(tag.get("notification_muted") for tag in tags)
         urls = _texts(watch.get("notification_urls"))
-        urls = urls or [url for tag in tags for url in _texts(tag.get("notification_urls"))]
+        # the first tag that has addresses and is not muted counts
+        heard = (_texts(tag.get("notification_urls")) for tag in tags if not tag.get("notification_muted"))
+        urls = urls or next((found for found in heard if found), [])
         urls = urls or _texts(self._application.get("notification_urls"))
-        if muted or self._application.get("all_muted") or not urls:
+        if watch.get("notification_muted") or self._application.get("all_muted") or not urls:
             return [{"id": "note", "action": "transform", "set": {"diff": _TEXTS["diff"]}}]
         title = self._text(watch, "notification_title", _TITLE, path)
         text = self._text(watch, "notification_body", _BODY, path)
@@ -214,7 +221,7 @@ class _Datastore:
             message = "its template uses what an event of the service page does not have"
             self._report.warn(self._place, (*path, key), message, "The usual text is sent", "ignored")
             written = usual
-        return _TOKEN.sub(lambda found: _TEXTS[found[1]], written).replace("${", "$${")
+        return plain_text(_TOKEN.sub(lambda found: _TEXTS[found[1]], written))
 
     def _tags_of(self, watch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         found = [self._tags.get(uuid) for uuid in _texts(watch.get("tags"))]
@@ -232,7 +239,7 @@ def _texts(value: Any) -> list[str]:
 
 def _title(watch: Mapping[str, Any]) -> str:
     named = watch.get("title") or watch.get("page_title")
-    return str(named) if named else re.sub(r"^[a-z]+://(www\.)?|[?#].*$", "", watch["url"])
+    return str(named).strip() if named else re.sub(r"^[a-z]+://(www\.)?|[?#].*$", "", watch["url"].strip())
 
 
 def _shown(watch: Mapping[str, Any]) -> str:
@@ -270,7 +277,7 @@ def _selection(filters: Sequence[str]) -> dict[str, Any]:
 
 def _line_with(text: str) -> str:
     """A regular expression for lines that have the text; `/…/i` is one already."""
-    return _pattern(text) if _REGEX.fullmatch(text) else f"(?i)^.*{_escaped(text)}.*$"
+    return _pattern(text) if _REGEX.fullmatch(text) else f"(?i)^.*{pattern_of(text)}.*$"
 
 
 def _condition(watch: Mapping[str, Any]) -> str:
@@ -296,10 +303,6 @@ def _any_of(texts: Sequence[str]) -> str:
 def _pattern(text: str) -> str:
     written = _REGEX.fullmatch(text)
     if written is None:
-        return f"(?i){_escaped(text)}"
+        return f"(?i){pattern_of(text)}"
     flags = "".join(flag for flag in written[2] if flag in "ims")
     return f"(?{flags}){written[1]}" if flags else written[1]
-
-
-def _escaped(text: str) -> str:
-    return re.escape(text).replace("\\ ", " ")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.config.findings import Place, Report
-from harken.config.importers import Imported, free_name, slug
+from harken.config.importers import Imported, Variable, free_name, plain_text, slug, variable_name
 
 __all__ = ["translate"]
 
@@ -24,6 +24,9 @@ _NICKNAMES: Mapping[str, str] = {
     "@hourly": "0 * * * *",
 }
 _VARIABLE = re.compile(r"""\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*$""")
+_SECRET = re.compile(r"(?i)auth|cookie|token|secret|key|passw")
+# what `crontab -e` begins with on many systems
+_HEADING = re.compile(r"(?i)m(in(ute)?)?\s+h(our)?\s+(dom|day).*")
 _PERCENT = re.compile(r"(?<!\\)%")
 _SPACES = re.compile(r"[ \t]+")
 _PLACEHOLDERS = ("{{", "}}")
@@ -52,6 +55,7 @@ class _Crontab:
         self._zone = zone
         self._system = system
         self._env: dict[str, str] = {}
+        self._variables: dict[str, Variable] = {}
         self._report = Report()
         self._workflows: dict[str, Mapping[str, Any]] = {}
         self._places: dict[str, Place] = {}
@@ -63,6 +67,7 @@ class _Crontab:
             place = Place(self._file, number, 1)
             if stripped.startswith("#"):
                 note = stripped.lstrip("#").strip()
+                note = "" if _HEADING.fullmatch(note) else note
                 continue
             if not stripped:
                 note = ""
@@ -76,6 +81,7 @@ class _Crontab:
             workflows=self._workflows,
             places=self._places,
             settings=settings,
+            variables=self._variables,
             findings=tuple(self._report.findings),
         )
 
@@ -104,16 +110,16 @@ class _Crontab:
         self._places[name] = place
         self._workflows[name] = {
             "name": name,
-            **({"description": note} if note else {}),
+            **({"description": plain_text(note)} if note else {}),
             # cron does not make up for what it missed while the machine was off
             "trigger": {"schedule": {"cron": line.cron, "tz": self._zone, "missed": "skip"}},
             "steps": [self._step(line)],
         }
 
     def _step(self, line: _Line) -> dict[str, Any]:
-        env = {name: _literal(value) for name, value in self._env.items() if name != "SHELL"}
+        env = {name: self._value(name, value) for name, value in self._env.items() if name != "SHELL"}
         shell = self._env.get("SHELL", "/bin/sh")
-        command: Any = line.command.replace("${", "$${")
+        command: Any = plain_text(line.command)
         if shell != "/bin/sh" or any(sign in command for sign in _PLACEHOLDERS):
             command = [shell, "-c", _literal(line.command)]
         step: dict[str, Any] = {"id": "run", "action": "shell", "command": command}
@@ -122,6 +128,17 @@ class _Crontab:
         if line.stdin is not None:
             step["stdin"] = _literal(line.stdin)
         return {**step, "timeout": TIMEOUT}
+
+    def _value(self, name: str, value: str) -> str:
+        """The value of a variable; a reference to it where it may be a secret."""
+        if not (_SECRET.search(name) and value):
+            return _literal(value)
+        wanted = variable_name("crontab", name)
+        # a line further down may set it anew, for the jobs below it
+        others = [known for known, one in self._variables.items() if one.value != value]
+        reference = free_name(wanted, others, "_")
+        self._variables[reference] = Variable(meaning=f"the variable {name} of the crontab", value=value)
+        return f"${{{reference}}}"
 
     def _parse(self, place: Place, text: str) -> _Line | None:
         wanted = 1 if text.startswith("@") else 5
@@ -170,4 +187,4 @@ def _literal(text: str) -> str:
     """The text as a template that gives it back, in which nothing is a reference."""
     parts = re.split(r"(\{\{|\}\})", text)
     quoted = "".join("{{`" + part + "`}}" if part in _PLACEHOLDERS else part for part in parts)
-    return quoted.replace("${", "$${")
+    return plain_text(quoted)

@@ -328,9 +328,10 @@ class _JobReader:
             checker=self._checker,
             report=self._report,
         )
+        kind = block.kind if block.kind in plugin.aliases else plugin.kind
         job = Job(
             id=block.id,
-            kind=plugin.kind,
+            kind=kind,
             agent=agent,
             feed=feed.name,
             deliver=config.outlet,
@@ -338,7 +339,7 @@ class _JobReader:
             paused_on_boot=block.paused_on_boot,
             settings={
                 "id": block.id,
-                "kind": plugin.kind,
+                "kind": kind,
                 "agent": agent,
                 "schedule": job_schedule.as_written(self._settings.default_jitter_ms),
                 "config": {**feed.query, **compiled.shown, "deliver": _outlet_settings(config.outlet)},

@@ -89,7 +89,7 @@ class Outlet:
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One poller. Its trigger and its workflow have the id as their name. `settings` are the effective settings,
-    with defaults and without secrets.
+    with defaults and without secrets. `kind` is the service as the job names it, perhaps by an alias.
     """
 
     id: str

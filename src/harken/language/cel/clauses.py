@@ -11,7 +11,7 @@ from harken.errors import Misconfigured
 from harken.language.cel.ast import Node, Path, literal_text, static_path
 from harken.language.cel.condition import Bound, Condition, bind, compile_condition
 from harken.language.cel.explain import format_path
-from harken.language.paths import MISSING, step
+from harken.language.dotted_paths import MISSING, step
 
 __all__ = ["Change", "and_clauses", "failed_clauses", "smallest_change", "value_of"]
 

@@ -20,9 +20,9 @@ from harken.language.cel import explain
 from harken.language.cel.ast import Node, Path, parse, paths
 from harken.language.cel.compile_errors import to_misconfigured
 from harken.language.cel.cost import ITERATIONS, Cost
-from harken.language.cel.plain import Convertibles, Plain, PlainValues, compile_plain
+from harken.language.cel.fast_path import Convertibles, Plain, PlainValues, compile_plain
 from harken.language.cel.values import clean, is_plain
-from harken.language.kinds import kind_of
+from harken.language.json_kinds import kind_of
 
 __all__ = [
     "Bound",

@@ -10,8 +10,8 @@ from harken.errors import Misconfigured
 from harken.language.cel.ast import Node, Path, literal_text
 from harken.language.cel.cost import ITERATIONS
 from harken.language.cel.values import show
-from harken.language.kinds import kind_of
-from harken.language.paths import MISSING, step
+from harken.language.dotted_paths import MISSING, step
+from harken.language.json_kinds import kind_of
 from harken.suggest import suggest_clause
 
 if TYPE_CHECKING:

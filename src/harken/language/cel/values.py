@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import Refused
-from harken.language.kinds import kind_of
+from harken.language.json_kinds import kind_of
 
 __all__ = ["clean", "is_plain", "show", "size_of"]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from harken.errors import Refused
+from harken.language.dotted_paths import MISSING
 from harken.language.go_template import parser as go
 from harken.language.go_template.format import LONGEST, NO_VALUE, to_text
 from harken.language.go_template.functions import FUNCTIONS, UNESCAPED, Absent, Function, sorted_keys, truth
 from harken.language.go_template.lexer import Text, error_at
-from harken.language.kinds import kind_of
-from harken.language.paths import MISSING
+from harken.language.json_kinds import kind_of
 from harken.suggest import suggest_clause
 
 __all__ = ["Rendering", "compile_block", "compile_single"]

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import msgspec
 
 from harken.errors import Refused
+from harken.language.dotted_paths import MISSING, Missing, step
 from harken.language.go_template.format import check_length, printf, to_json, to_text
-from harken.language.kinds import kind_of
-from harken.language.paths import MISSING, Missing, step
+from harken.language.json_kinds import kind_of
 
 __all__ = ["FUNCTIONS", "UNESCAPED", "Absent", "Function", "sorted_keys", "truth"]
 
@@ -214,6 +214,9 @@ def _split(separator: str, text: str) -> list[str]:
 
 
 def _join(separator: Any, items: Any) -> str:
+    if isinstance(separator, list | tuple) and isinstance(items, str):
+        # the list first, as strings.Join of Go has it
+        separator, items = items, separator
     if not isinstance(items, list | tuple):
         raise Refused(f"join takes a list, not a {kind_of(items)}")
     between = _text("join", separator)
@@ -227,6 +230,8 @@ def _join(separator: Any, items: Any) -> str:
 
 
 def _contains(wanted: Any, value: Any) -> bool:
+    if isinstance(wanted, list | tuple) and not isinstance(value, list | tuple | Mapping):
+        wanted, value = value, wanted
     if isinstance(value, list | tuple):
         # the first test is fast, the second tells 1 from true
         return wanted in value and any(_same_kind_and_value(wanted, item) for item in value)

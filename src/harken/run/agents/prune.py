@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from harken.private_files import make_private
-from harken.run.agents.lock import is_locked
 from harken.run.agents.workspace import TREE
+from harken.run.agents.workspace_lock import is_locked
 
 __all__ = ["prune_workspaces"]
 

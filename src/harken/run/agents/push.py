@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from harken.errors import LeaseLost, NeedsAttention, NotFound
-from harken.run.agents.git import GitFailed, GitReply, Remote, git, reason, try_git
+from harken.run.agents.git_command import GitFailed, GitReply, Remote, git, reason, try_git
 from harken.run.agents.workspace import WorkspaceState, load_state, mirror_of, reset_config, save_state
 
 __all__ = ["Claim", "claim_refs", "push", "take_claim"]

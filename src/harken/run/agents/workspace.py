@@ -16,7 +16,7 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.private_files import make_private, write_private
-from harken.run.agents.git import Remote, check_branch, git, try_git
+from harken.run.agents.git_command import Remote, check_branch, git, try_git
 
 __all__ = [
     "CodeSource",

@@ -17,19 +17,19 @@ import structlog
 from pydantic import Field, field_validator
 
 from harken.errors import Deferred, LeaseLost, Misconfigured, NeedsAttention, Refused
-from harken.run.agents.git import check_branch
+from harken.run.agents.attempt import Ended, Limits, supervise
+from harken.run.agents.environment import agent_variables, is_tracker_token
+from harken.run.agents.git_command import check_branch
 from harken.run.agents.host import AgentHost
 from harken.run.agents.lease import AgentLease
-from harken.run.agents.lock import WorkspaceLock, lock_workspace
 from harken.run.agents.output import AgentOutput
 from harken.run.agents.process import start_agent
 from harken.run.agents.prune import prune_workspaces
 from harken.run.agents.push import Claim, push, take_claim
 from harken.run.agents.result import RESULT, AgentResult, read_result
-from harken.run.agents.supervise import Ended, Limits, supervise
 from harken.run.agents.ticket_files import remove_file, write_answers, write_ticket
-from harken.run.agents.variables import agent_variables, is_tracker_token
 from harken.run.agents.workspace import CodeSource, Workspace, prepare_workspace, save_state, slug
+from harken.run.agents.workspace_lock import WorkspaceLock, lock_workspace
 from harken.run.compiler import Compiler, Duration, Strict
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind

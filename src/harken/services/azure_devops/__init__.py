@@ -14,6 +14,7 @@ from harken.kit.tracker import History, TrackerSource
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import Account, Api
+from harken.services.azure_devops.change_slices import find_slice, read_items
 from harken.services.azure_devops.check import check, whoami
 from harken.services.azure_devops.event import (
     Item,
@@ -25,11 +26,10 @@ from harken.services.azure_devops.event import (
     no_longer_matches,
     read_history,
 )
-from harken.services.azure_devops.notices import WorkItemNotices
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.receiver import receiver, sample
-from harken.services.azure_devops.slices import find_slice, read_items
 from harken.services.azure_devops.tracker import make_tracker
+from harken.services.azure_devops.work_item_webhooks import WorkItemNotices
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]

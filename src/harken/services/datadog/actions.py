@@ -18,7 +18,7 @@ from harken.errors import HarkenError, Refused, RetryLater
 from harken.http import raise_for
 from harken.kit import ParamsModel
 from harken.kit.fields import instant, text_of
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 from harken.services.datadog.api import Api
 from harken.source import Call
 

@@ -13,6 +13,7 @@ import structlog
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.kit.subprocesses import Child, Program, start_program
+from harken.manual import address_of
 from harken.source import Host
 
 __all__ = ["RpcClient", "UnknownMethod", "expect_shape"]
@@ -165,7 +166,7 @@ def expect_shape(value: Any, kind: type[T], name: str, method: str) -> T:
     except msgspec.ValidationError as error:
         # the error's text names types and positions, never values
         message = f"{name} answered {method} in another shape than the protocol's: {error}"
-        raise NeedsAttention(message, fix="See docs/reference/services/exec.md") from None
+        raise NeedsAttention(message, fix=f"See {address_of('docs/reference/services/exec.md')}") from None
 
 
 def _to_harken_error(error: RpcError, program: Program, method: str) -> HarkenError:

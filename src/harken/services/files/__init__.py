@@ -22,7 +22,7 @@ from harken.errors import RetryLater
 from harken.event import Event
 from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.digest import digest_of
-from harken.kit.file_stamps import Difference, Manifest, apply, differences, dump, load
+from harken.kit.file_manifest import Difference, Manifest, apply, differences, dump, load
 from harken.kit.globs import Globs, glob_regex
 from harken.services.files.changes import Change, Settling, changes_of
 from harken.services.files.content import read_content

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.kit.file_stamps import Folder, Manifest, as_folder
+from harken.kit.file_manifest import Folder, Manifest, as_folder
 from harken.kit.globs import Globs
 
 __all__ = ["STAMP", "Scan", "Scanner", "Stamp", "decode_name", "pack_stamp", "unpack_stamp"]

@@ -25,7 +25,7 @@ from harken.services.github.event import (
     needs_history,
     read_history,
 )
-from harken.services.github.notices import GitHubNotices
+from harken.services.github.issue_webhooks import GitHubNotices
 from harken.services.github.query import Query
 from harken.services.github.receiver import receiver, sample
 from harken.services.github.tracker import GitHubTracker

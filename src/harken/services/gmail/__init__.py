@@ -68,6 +68,10 @@ class Mailbox:
         )
         listing = await self._gmail.search(query, page)
         if not listing.stale:
+            # a listing that was begun anew shows what is known, until it comes to where it was
+            shown = listing.ids and not reading.restarts and set(reading.listed).issuperset(listing.ids)
+            if listing.following and (listing.following == page or shown):
+                raise RetryLater("Gmail sent the same page of its list again")
             return add_listed(place, reading, listing.ids, listing.following)
         restarted = restart_listing(place, reading)
         if restarted is None:

@@ -15,7 +15,7 @@ from harken.kit.fields import text_of
 from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.message import DEEPEST
 from harken.kit.message_text import one_line
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 
 __all__ = ["event_of", "received_at"]
 

@@ -35,7 +35,7 @@ from harken.services.jira.event import (
     read_mentions,
     version_event,
 )
-from harken.services.jira.notices import JiraNotices
+from harken.services.jira.issue_webhooks import JiraNotices
 from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
 from harken.services.jira.receiver import receiver, sample
 from harken.services.jira.search import listed_issues, search

@@ -98,6 +98,10 @@ class KafkaStream:
         # with id_field its event has another name
         return "unknown" if self._query.id_field else "behind"
 
+    @property
+    def begins_with_new(self) -> bool:
+        return self._query.start == "new"
+
     async def locate(self, at: datetime, cursor: Cursor) -> Located:
         load_driver()
         from aiokafka.errors import KafkaError

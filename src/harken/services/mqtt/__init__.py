@@ -18,7 +18,7 @@ from harken.event import Event
 from harken.kit import AccountModel, ParamsModel, dump_cursor, load_cursor
 from harken.kit.stream_messages import MessageQuery, MessageReader
 from harken.services.mqtt.connection import Connection, Ended, Pong, Server
-from harken.services.mqtt.deliveries import Deliveries, Position, mark_of
+from harken.services.mqtt.redeliveries import Deliveries, Position, mark_of
 from harken.source import Act, Batch, Call, Cursor, Gap, Host, Plugin, Rejected
 
 if TYPE_CHECKING:

@@ -99,6 +99,10 @@ class NatsStream:
                 yield batch
                 await self._acknowledge()
 
+    @property
+    def begins_with_new(self) -> bool:
+        return self._query.start == "new"
+
     async def locate(self, at: datetime, cursor: Cursor) -> Located:
         from nats.js.api import RetentionPolicy
 

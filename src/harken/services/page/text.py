@@ -15,7 +15,7 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.extras import how_to_install
 from harken.http import Reply
 from harken.kit.safe_text import tidy_lines
-from harken.language.paths import MISSING, lookup
+from harken.language.dotted_paths import MISSING, lookup
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode

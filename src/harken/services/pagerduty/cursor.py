@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from harken.errors import NeedsAttention
+from harken.errors import NeedsAttention, RetryLater
 from harken.kit import load_cursor
 from harken.services.pagerduty.event import Incident
 
@@ -97,16 +97,13 @@ def next_place(place: Place, page: Sequence[Incident], more: bool, now: datetime
     """The place after a page; the read is finished if it is not `reading`."""
     if place.tail and not any(incident.id in place.tail for incident in page):
         if place.restarts < MOST_RESTARTS:
-            return Place(
-                of=place.of,
-                reading=True,
-                part=place.part,
-                since=place.since,
-                start=place.start,
-                restarts=place.restarts + 1,
-                partial=place.partial,
-            )
+            return _restart(place)
         place = msgspec.structs.replace(place, partial=True)
+    elif more and place.tail and page[-1].id == place.tail[-1]:
+        # older incidents that come into the listing can push a whole page down, but not again and again
+        if place.restarts < MOST_RESTARTS:
+            return _restart(place)
+        raise RetryLater("PagerDuty sends the same page again and again", fix="Check base_url: it ignores the offset")
     if more and page and not _is_covered(place, page):
         return _next_page(place, page)
     if place.part == "open" and place.start is not None and _window_end(place.start, now) < now:
@@ -114,6 +111,18 @@ def next_place(place: Place, page: Sequence[Incident], more: bool, now: datetime
     if place.part == "open" and "resolved" in parts:
         return Place(of=place.of, reading=True, part="resolved", since=place.since, partial=place.partial)
     return Place(of=place.of, since=place.since if place.partial else None, partial=place.partial)
+
+
+def _restart(place: Place) -> Place:
+    return Place(
+        of=place.of,
+        reading=True,
+        part=place.part,
+        since=place.since,
+        start=place.start,
+        restarts=place.restarts + 1,
+        partial=place.partial,
+    )
 
 
 def _next_page(place: Place, page: Sequence[Incident]) -> Place:

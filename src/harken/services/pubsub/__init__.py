@@ -22,7 +22,7 @@ from harken.event import Event
 from harken.http import Reply
 from harken.kit import ParamsModel, instant
 from harken.kit.stream_messages import MessageQuery, MessageReader
-from harken.language.paths import lookup
+from harken.language.dotted_paths import lookup
 from harken.services.pubsub.api import PubSub, PubSubAccount
 from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Plugin, Rejected
 

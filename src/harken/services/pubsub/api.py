@@ -2,7 +2,7 @@
 
 The account signs a token for Pub/Sub itself, so there is no token to fetch:
 https://developers.google.com/identity/protocols/oauth2/service-account#jwt-auth
-Other credentials of Google are exchanged for one (kit/google_credentials.py).
+Other credentials of Google are exchanged for one (kit/google_default_credentials.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, text_of
 from harken.kit.account_fields import split_server_address
-from harken.kit.google_credentials import DefaultCredentials, machine_project, machine_token, read_credentials, token_of
+from harken.kit.google_default_credentials import (
+    DefaultCredentials,
+    machine_project,
+    machine_token,
+    read_credentials,
+    token_of,
+)
 from harken.source import Host
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.extras import how_to_install
 from harken.kit import AccountModel
 from harken.kit.sockets import allowed_addresses
-from harken.services.rabbitmq.frames import MendedFrames
+from harken.services.rabbitmq.frame_repair import MendedFrames
 
 if TYPE_CHECKING:
     from aio_pika import Connection

@@ -19,7 +19,7 @@ from harken.errors import RetryLater
 from harken.event import Event
 from harken.kit.stream_messages import MessageQuery, MessageReader
 from harken.services.rabbitmq.connection import ANSWER_SECONDS, RabbitAccount, abort, connected
-from harken.services.rabbitmq.names import MessageNames
+from harken.services.rabbitmq.message_ids import MessageNames
 from harken.source import Batch, Cursor, Lag, Rejected
 
 if TYPE_CHECKING:

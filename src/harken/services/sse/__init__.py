@@ -186,7 +186,7 @@ def _stream(query: SseQuery, account: object, host: Host) -> EventStream:
 
 plugin = Plugin(
     kind="sse",
-    summary="server-sent events of an HTTP server, followed",
+    summary="Server-sent events of an HTTP server, followed",
     docs="reference/services/sse.md",
     stream_query=SseQuery,
     stream=_stream,

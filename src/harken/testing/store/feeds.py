@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from harken.testing.store.commits import CommitContract
+from harken.testing.store.dedupe_and_throttle import LimitContract
 from harken.testing.store.early_ends import EarlyEndContract
 from harken.testing.store.gathering import GatherContract
 from harken.testing.store.joining import JoinContract
 from harken.testing.store.leases import LeaseContract
-from harken.testing.store.limits import LimitContract
 from harken.testing.store.many_verdicts import ManyVerdictsContract
 from harken.testing.store.memory import MemoryContract
 from harken.testing.store.opening import OpenContract

@@ -13,8 +13,8 @@ from harken.store import Backlog, Page, Settlement, Store
 from harken.testing.store.claims import step
 from harken.testing.store.history import HistoryContract
 from harken.testing.store.leases import rest
-from harken.testing.store.object_names import ObjectsContract
 from harken.testing.store.paging import PagingContract
+from harken.testing.store.subject_index import ObjectsContract
 from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, OTHER, Given, definitions, feed, trigger
 
 __all__ = ["RecordsContract", "all_pages"]

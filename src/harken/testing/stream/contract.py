@@ -16,7 +16,7 @@ import pytest
 from harken.source import SeekableSource
 from harken.tasks import cancel_and_wait
 from harken.testing.stream.broker import Broker
-from harken.testing.stream.follower import WAIT_SECONDS, Follower, die_while_following
+from harken.testing.stream.replica import WAIT_SECONDS, Follower, die_while_following
 
 __all__ = ["StreamContract"]
 
@@ -136,6 +136,7 @@ class StreamContract:
                 looked = time.monotonic() - began
                 offered = await broker.offered()
                 assert not offered or await follower.has(1), f"after {looked:.1f} s the broker gave it to somebody else"
+                await asyncio.sleep(0.05)
             assert looked > 1.2 * hold, "nobody looked when the deadline would have been over"
             assert await follower.numbers() == once(1)
             await _is_empty(broker)

@@ -9,11 +9,10 @@ export const recoveries = signal(0);
 const PING_MS = 2000;
 const PATIENCE_MS = 2500;
 const BEAT_MS = 250; // with PING_MS and PATIENCE_MS: who looks at a page knows within five seconds
-const RELOADED = "harken.reloaded";
-const RELOAD_MS = 60_000;
+const MODULE_MS = 30_000; // an editor on a slow line takes long; a request that hangs would take for ever
+const missing = new Set();
 let lastAnswer = Date.now();
 let pinging = false;
-let incomplete = false;
 
 export function noteLost() {
   if (!awaySince.value) awaySince.value = Date.now();
@@ -21,25 +20,31 @@ export function noteLost() {
 
 export function noteAnswer() {
   lastAnswer = Date.now();
-  if (incomplete && mayReload()) location.reload();
+  if (missing.size) window.loadAnew();
   if (awaySince.value) {
     awaySince.value = 0;
     recoveries.value += 1;
   }
 }
 
-/** A module could not be loaded. A browser does not ask for it again, so the page is loaded anew when the server answers. */
-export function noteIncomplete() {
-  incomplete = true;
-  noteLost();
-}
-
-/** Not again within a minute: a module that never loads must not become a page that flickers for ever. */
-function mayReload() {
-  const may = Date.now() - Number(sessionStorage.getItem(RELOADED) ?? 0) > RELOAD_MS;
-  // asking in vain must not put it off
-  if (may) sessionStorage.setItem(RELOADED, String(Date.now()));
-  return may;
+/**
+ * Wait for a module: `loading` is its import(). A browser does not ask again for one that failed, and waits for ever for
+ * one that hangs, so the page is loaded anew when the server answers and the module is still missing.
+ */
+export async function wholeModule(loading) {
+  const part = {};
+  const late = setTimeout(() => missing.add(part), MODULE_MS);
+  try {
+    const module = await loading;
+    missing.delete(part);
+    return module;
+  } catch (error) {
+    missing.add(part);
+    noteLost();
+    throw error;
+  } finally {
+    clearTimeout(late);
+  }
 }
 
 /** Ask for a sign of life whenever nothing else has had an answer for a while. */

@@ -1,5 +1,5 @@
 // Keys that work everywhere. A page adds its own with `useKeys`; a list takes j, k and Enter with `useListKeys`.
-import { useEffect, useRef, signal } from "./vendor/preact.js";
+import { useLayoutEffect, useRef, signal } from "./vendor/preact.js";
 
 const TOGETHER_MS = 1200;
 const bound = []; // newest last, which is asked first
@@ -25,7 +25,8 @@ export function boundKeys() {
 export function useKeys(keys) {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  // what is seen has its keys: an effect after the paint would lose one that is pressed at once
+  useLayoutEffect(() => {
     const undo = keys.map(([key, words], at) => bindKey(key, words, (event) => latest.current[at][2](event)));
     return () => undo.forEach((one) => one());
   }, []);
@@ -35,7 +36,7 @@ export function useKeys(keys) {
 export function useListKeys(list) {
   const latest = useRef(list);
   latest.current = list;
-  useEffect(() => {
+  useLayoutEffect(() => {
     lists.push(latest);
     return () => (lists = lists.filter((one) => one !== latest));
   }, []);

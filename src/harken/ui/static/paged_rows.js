@@ -1,7 +1,8 @@
 // The rows of a list that comes in pages, newest first: more when somebody scrolls, and its top again when the stream has news.
-import { useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
+import { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { getLines } from "./api.js";
 import { recoveries } from "./connection.js";
+import { oneAtATime } from "./resource.js";
 import { onStream } from "./stream.js";
 
 const PAGE = 100;
@@ -16,21 +17,19 @@ const NOTHING = { rows: undefined, next: null, error: null, lookedAt: 0 };
 export function usePagedRows(path, params, { kind = "", fits = () => true } = {}) {
   const asked = JSON.stringify([path, params]);
   const [state, setState] = useState(NOTHING);
-  const reading = useRef(null);
   const more = useRef(false);
   const belongs = useRef(fits);
   belongs.current = fits;
 
-  const reload = useCallback(async () => {
-    reading.current?.abort();
-    const control = (reading.current = new AbortController());
+  const top = useMemo(() => oneAtATime(async (signal) => {
     try {
-      const page = await getLines(path, { limit: PAGE, ...params }, { signal: control.signal });
-      if (!control.signal.aborted) setState((before) => (before.asked === asked ? withTop(before, page) : fresh(asked, page)));
+      const page = await getLines(path, { limit: PAGE, ...params }, { signal });
+      if (!signal.aborted) setState((before) => (before.asked === asked ? withTop(before, page) : fresh(asked, page)));
     } catch (error) {
-      if (!control.signal.aborted) setState((before) => ({ ...before, error }));
+      if (!signal.aborted) setState((before) => ({ ...before, error }));
     }
-  }, [asked]);
+  }), [asked]);
+  const reload = top.again;
 
   const loadMore = useCallback(async (next) => {
     if (!next || more.current) return;
@@ -46,9 +45,9 @@ export function usePagedRows(path, params, { kind = "", fits = () => true } = {}
   }, [asked]);
 
   useEffect(() => {
-    reload();
-    return () => reading.current?.abort();
-  }, [reload, recoveries.value]);
+    top.begin();
+    return top.stop;
+  }, [top, recoveries.value]);
   useNews(kind, reload, (row) => setState((before) => withRow(before, row, belongs.current)));
   return { ...state, reload, loadMore: () => state.rows && state.rows.length < MOST && loadMore(state.next) };
 }
@@ -65,8 +64,10 @@ function useNews(kind, reload, change) {
         reload();
       }, SOON_MS);
     });
+    const stopBegin = onStream("begin", reload);
     return () => {
       stop();
+      stopBegin();
       clearTimeout(soon);
     };
   }, [kind, reload]);

@@ -3,7 +3,13 @@
 import { signal, computed } from "./vendor/preact.js";
 import { pages } from "./pages/index.js";
 
+const SOON_MS = 150;
+const RESTORE_MS = 30_000; // a busy server may take so long for what makes the page high enough
+
 const here = signal(read());
+const kept = new Map(); // what is to be kept with the entry of the history that is shown
+let keeping = 0;
+let stopRestoring = () => {};
 
 function read() {
   return { path: location.pathname, query: Object.fromEntries(new URLSearchParams(location.search)) };
@@ -48,6 +54,7 @@ export function href(path, params = {}) {
 
 export function navigate(address, { replace = false } = {}) {
   keepScroll();
+  stopRestoring();
   history[replace ? "replaceState" : "pushState"](replace ? history.state : {}, "", address);
   here.value = read();
   if (!replace) scrollTo(0, 0);
@@ -57,46 +64,65 @@ export function navigate(address, { replace = false } = {}) {
 export function setQuery(changes, { push = false } = {}) {
   const address = href(location.pathname, { ...query.value, ...changes });
   if (address === location.pathname + location.search) return;
-  const before = push ? {} : history.state;
   if (push) keepScroll();
+  const before = push ? {} : history.state;
   history[push ? "pushState" : "replaceState"](before, "", address);
   here.value = read();
 }
 
-/** Keep a value with this entry of the history, such as how far a list was scrolled. */
+/**
+ * Keep a value with this entry of the history, such as how far a list was scrolled: soon, as it changes often and browsers
+ * take few such changes, and at the latest when another entry follows.
+ */
 export function remember(key, value) {
-  history.replaceState({ ...history.state, [key]: value }, "");
+  kept.set(key, value);
+  clearTimeout(keeping);
+  keeping = setTimeout(keep, SOON_MS);
 }
 
 export function recall(key) {
-  return history.state?.[key];
+  return kept.has(key) ? kept.get(key) : history.state?.[key];
+}
+
+function keep() {
+  clearTimeout(keeping);
+  if (kept.size) history.replaceState({ ...history.state, ...Object.fromEntries(kept) }, "");
+  kept.clear();
 }
 
 function keepScroll() {
   remember("scroll", scrollY);
+  keep();
 }
 
-/** Scroll to where this entry was left, as soon as the page is high enough; gives up after two seconds. */
+/** Scroll to where this entry was left, as soon as the page is high enough, unless somebody does something before. */
 function restoreScroll() {
+  stopRestoring();
   const wanted = recall("scroll");
   if (!wanted) return;
-  const end = Date.now() + 2000;
-  const attempt = () => {
-    if (document.documentElement.scrollHeight - innerHeight >= wanted) scrollTo(0, wanted);
-    else if (Date.now() < end) requestAnimationFrame(attempt);
+  const watch = new ResizeObserver(() => {
+    if (document.documentElement.scrollHeight - innerHeight < wanted) return;
+    stopRestoring();
+    scrollTo(0, wanted);
+  });
+  const acts = new AbortController();
+  const end = setTimeout(() => stopRestoring(), RESTORE_MS);
+  stopRestoring = () => {
+    watch.disconnect();
+    acts.abort();
+    clearTimeout(end);
   };
-  requestAnimationFrame(attempt);
+  for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(act, stopRestoring, { passive: true, signal: acts.signal });
+  watch.observe(document.body);
 }
 
 export function startRouter() {
   history.scrollRestoration = "manual";
-  let waiting = 0;
-  addEventListener("scroll", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(keepScroll, 150);
-  }, { passive: true });
+  addEventListener("scroll", () => remember("scroll", scrollY), { passive: true });
   addEventListener("popstate", () => {
-    clearTimeout(waiting);
+    // it was of the entry before this one, which can no longer be changed
+    clearTimeout(keeping);
+    kept.clear();
     here.value = read();
     restoreScroll();
   });

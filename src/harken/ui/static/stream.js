@@ -14,12 +14,15 @@ export const streamState = signal({ name: "connecting", since: Date.now() });
 /** Whether this tab is the one that reads the stream. */
 export const isReader = signal(false);
 
-const listeners = { event: new Set(), run: new Set() };
+const listeners = { event: new Set(), run: new Set(), begin: new Set() };
 const channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(LOCK) : null;
 let position = "";
 let lastNews = Date.now();
 
-/** Call `listener` with each event (without its data) or run that comes from now on. Returns how to stop that. */
+/**
+ * Call `listener` with each event (without its data) or run that comes from now on. Returns how to stop that.
+ * "begin": the stream begins only now, so what happened since a list was loaded is not told; the list is loaded again.
+ */
 export function onStream(kind, listener) {
   listeners[kind].add(listener);
   return () => listeners[kind].delete(listener);
@@ -29,9 +32,13 @@ export function startStream() {
   channel?.addEventListener("message", ({ data }) => (data.asks ? isReader.value && tellState() : take(data)));
   // a new tab need not wait until the one that reads speaks by itself
   tell({ asks: true });
-  // a tab that follows hears from the one that reads at least every five seconds
+  // a tab that follows hears from the one that reads every five seconds; where that is hidden, and its browser lets it do so
+  // only once a minute, it still answers
   setInterval(() => {
-    if (!isReader.value && Date.now() - lastNews > 3 * TOLD_MS) become("stale");
+    const silent = Date.now() - lastNews;
+    if (isReader.value || silent < 2 * TOLD_MS) return;
+    if (silent > 3 * TOLD_MS) become("stale");
+    tell({ asks: true });
   }, 1000);
   if (navigator.locks) navigator.locks.request(LOCK, read);
   else read();
@@ -63,7 +70,7 @@ async function connect() {
     if (answer.status === 401) signInNeeded();
     if (!answer.ok) return;
     noteAnswer();
-    publish({ state: "live", position });
+    publish({ state: "live", position, begins: !position });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
@@ -109,11 +116,12 @@ function tell(message) {
   channel?.postMessage(message);
 }
 
-function take({ state, position: reached, news = [] }) {
+function take({ state, position: reached, begins = false, news = [] }) {
   lastNews = Date.now();
   if (reached) position = reached;
   become(state);
   if (state === "live" && !isReader.value) noteAnswer();
+  if (begins) for (const listener of listeners.begin) listener();
   for (const { kind, row } of news) for (const listener of listeners[kind] ?? []) listener(row);
 }
 

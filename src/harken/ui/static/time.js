@@ -1,5 +1,5 @@
 // Times as people read them. One switch decides whether all of them are local or UTC.
-import { signal } from "./vendor/preact.js";
+import { computed, signal } from "./vendor/preact.js";
 
 const KEPT = "harken.zone";
 
@@ -30,11 +30,14 @@ function parts(moment) {
   return shifted.toISOString().slice(0, 19).split("T");
 }
 
+/** Changes once a day: who shows a clock need not be drawn again with every second. */
+const today = computed(() => parts(now.value)[0]);
+
 /** 14:05:09, with the day where it is not today. */
 export function clock(moment) {
   if (!moment) return "";
   const [day, time] = parts(moment);
-  return day === parts(now.value)[0] ? time : `${day} ${time}`;
+  return day === today.value ? time : `${day} ${time}`;
 }
 
 /** 2026-03-01 14:05:09 UTC. */

@@ -225,6 +225,31 @@ local function open(revision, triggers, feeds, workflows, pauses, generation, ho
   return begin_generation(generation, holder)
 end
 
+-- verb: unknown_workflows
+-- Those of these revisions of workflows that the store does not have.
+local function unknown_workflows(revisions)
+  local unknown = {}
+  for _, revision in ipairs(revisions) do
+    if call('HEXISTS', P .. 'd:workflow', revision) == 0 then
+      unknown[#unknown + 1] = revision
+    end
+  end
+  return unknown
+end
+
+-- verb: spending
+-- {uid, what its runs have spent} of each of these triggers whose runs have spent anything.
+local function spending(uids)
+  local found = {}
+  for _, uid in ipairs(uids) do
+    local spent = call('HGETALL', P .. 'sp:' .. uid)
+    if #spent > 0 then
+      found[#found + 1] = { uid, spent }
+    end
+  end
+  return found
+end
+
 -- verb: listeners
 -- {revision and definition of a feed, its triggers as {uid, hash, spending}, time}, all at one moment.
 local function listeners(feed)

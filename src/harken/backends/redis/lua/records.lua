@@ -80,6 +80,16 @@ local function entries_above(list, after, limit)
   return call('LRANGE', key, low, low + limit - 1)
 end
 
+-- verb: fields
+-- The values of these fields of each of the hashes.
+local function fields(keys, wanted)
+  local found = {}
+  for place, key in ipairs(keys) do
+    found[place] = call('HMGET', P .. key, unpack(wanted))
+  end
+  return found
+end
+
 -- verb: hashes
 -- All fields of these hashes, of each its fields and values in turn.
 local function hashes(keys)

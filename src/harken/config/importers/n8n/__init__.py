@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from harken.config.findings import Place, Report
-from harken.config.importers import Imported, Variable, free_name, slug
-from harken.config.importers.n8n.conditions import condition_of, rules_of
+from harken.config.importers import Imported, Variable, free_name, plain_text, slug
+from harken.config.importers.n8n.conditions import condition_of, fallback_of, rules_of
 from harken.config.importers.n8n.export import Graph, Node, read_export
 from harken.config.importers.n8n.expressions import Scope, Untranslatable, ValuePath
 from harken.config.importers.n8n.order import Order, order_of
-from harken.config.importers.n8n.steps import PASSED_THROUGH, keeps_item, own_fields, step_of
+from harken.config.importers.n8n.steps import PASSED_THROUGH, keeps_item, keeps_other_fields, step_of
 from harken.config.importers.n8n.triggers import Started, is_trigger, start_of
 
 __all__ = ["translate"]
@@ -79,9 +79,12 @@ class _Translation:
 
     def workflows(self) -> Iterator[tuple[Node, dict[str, Any]]]:
         triggers = [node for node in self._graph.nodes.values() if is_trigger(node)]
-        by_hand = [node for node in triggers if node.kind == "manualTrigger"]
+        by_hand = {node.name for node in triggers if node.kind == "manualTrigger"}
+        counts = any(
+            node.name not in by_hand and not node.disabled and self._graph.edges.get(node.name) for node in triggers
+        )
         # a button for trying it out, beside the trigger that counts
-        shadowed = {node.name for node in by_hand if len(triggers) > len(by_hand)}
+        shadowed = by_hand if counts else set()
         for node in triggers:
             self._seen.add(node.name)
             if node.name in shadowed or node.disabled:
@@ -116,7 +119,7 @@ class _Translation:
             if not steps:
                 self.tell(node, "starts nothing: no step follows it", "", warn=True)
                 return
-            note = {"description": f"From the n8n workflow {self._graph.name}"}
+            note = {"description": plain_text(f"From the n8n workflow {self._graph.name}")}
             yield node, {**note, **({"trigger": dict(block)} if block else {}), "steps": steps}
 
     def tell(self, node: Node, message: str, fix: str, *, warn: bool = False) -> None:
@@ -146,6 +149,8 @@ class _Steps:
         self._items: dict[str, Item] = {}
         self._count = 0
         self._nesting = 0
+        # inside ways that follow one output beside each other: what ends one of them must not end the others
+        self._beside = 0
 
     def steps_after(self, node: Node, item: Item) -> list[Step]:
         self._items[node.name] = item
@@ -168,11 +173,13 @@ class _Steps:
         meet = self._order.meeting(starts) or stop
         steps: list[Step] = []
         ends = []
+        self._beside += 1
         for start in starts:
             if start != meet:
                 made, end = self._follow((start,), item, meet, depth)
                 steps += made
                 ends.append(end)
+        self._beside -= 1
         after = ends[0] if ends and all(end == ends[0] for end in ends) else Item((), unclear=True)
         if meet and meet != stop:
             made, after = self._follow((meet,), after, stop, depth)
@@ -188,7 +195,9 @@ class _Steps:
             if self._count > MOST_STEPS:
                 self._translation.tell(node, f"is left out: more than {MOST_STEPS} steps", "Divide the workflow")
                 return steps, item
-            outputs = [output for output in self._order.outputs(current) if output]
+            outputs = [output for output in self._outputs(node) if output]
+            if node.kind == "filter" and self._beside and not node.disabled and outputs:
+                return steps + self._guarded(node, item, outputs[0], stop, depth), item
             if node.kind in ("if", "switch") and not node.disabled:
                 made, item, meet = self._branch(node, item, stop, depth)
                 steps += made
@@ -206,6 +215,32 @@ class _Steps:
                 return steps + made, item
             current = following[0] if following else ""
         return steps, item
+
+    def _outputs(self, node: Node) -> tuple[tuple[str, ...], ...]:
+        """The outputs of a node without the one for what failed: such a run ends, and others hear of it."""
+        outputs = self._order.outputs(node.name)
+        if not node.error_output or node.disabled or node.kind in ("if", "switch"):
+            return outputs
+        regular = 2 if node.kind == "splitInBatches" else 1
+        names = list(dict.fromkeys(target for output in outputs[regular:] for target in output))
+        if names:
+            message = f"a failure of it ends the run: what follows its error output is left out: {', '.join(names[:5])}"
+            self._translation.tell(node, message, "Write on_error:, or on_failure in harken.yaml", warn=True)
+        return outputs[:regular]
+
+    def _guarded(self, node: Node, item: Item, starts: tuple[str, ...], stop: str, depth: int) -> list[Step]:
+        """A filter node beside other ways: an `if` around what follows it, as `filter` would end all of them."""
+        identity = self._identity(node)
+        try:
+            if depth >= DEEPEST:
+                raise Untranslatable("too many branches inside each other", "Divide the workflow")
+            condition = condition_of(node.parameters, self._scope(item))
+        except Untranslatable as reason:
+            self._translation.tell(node, str(reason), reason.fix)
+            return [_by_hand(identity, node)]
+        self._items[node.name] = item
+        steps, _ = self._follow(starts, item, stop, depth + 1)
+        return [{"id": identity, "action": "if", "condition": condition, "then": steps}] if steps else []
 
     def _left_out(self, node: Node, outputs: list[tuple[str, ...]]) -> tuple[str, ...]:
         """What follows the outputs of a node that we cannot tell apart: only where they meet again."""
@@ -236,10 +271,8 @@ class _Steps:
             self._translation.tell(node, str(reason), reason.fix)
             return [_by_hand(identity, node)], Item(("steps", identity, "response"))
         made_item = item if keeps_item(node) else Item(("steps", identity, "response"))
-        if node.kind == "set" and node.parameters.get("mode") != "raw":
-            own, others = own_fields(node)
-            if others:
-                made_item = Item(made_item.base, own=own, others=item)
+        if node.kind == "set" and keeps_other_fields(node):
+            made_item = Item(made_item.base, own=frozenset(step["set"]), others=item)
         return [{"id": identity, **step}], made_item
 
     def _branch(self, node: Node, item: Item, stop: str, depth: int) -> tuple[list[Step], Item, str]:
@@ -254,24 +287,40 @@ class _Steps:
             if depth >= DEEPEST:
                 raise Untranslatable("too many branches inside each other", "Divide the workflow")
             scope = self._scope(item)
-            rules = (
-                [(0, condition_of(node.parameters, scope))] if node.kind == "if" else rules_of(node.parameters, scope)
-            )
+            rules, rest = _rules(node, scope)
         except Untranslatable as reason:
             self._translation.tell(node, str(reason), reason.fix)
             if starts:
                 names = ", ".join(name for name in starts[:5] if name != meet)
                 self._translation.tell(node, f"what follows it is left out: {names or meet}", "", warn=True)
             return [_by_hand(identity, node)], item, meet if meet != stop else ""
+        wired = [
+            outputs[number] if number is not None and number < len(outputs) else ()
+            for number in (*(number for number, _ in rules), rest)
+        ]
+        drops = not all(wired)
+        if drops and self._beside:
+            # each way has all that follows it, so that nothing is left that a dropped item could come to
+            meet = ""
         ways: list[list[Step]] = []
         ends = []
-        for output in outputs:
-            made, end = self._follow(output, item, meet or stop, depth + 1) if output else ([], item)
+        for output in wired:
+            if output or not (drops and (meet or stop) and not self._beside):
+                made, end = self._follow(output, item, meet or stop, depth + 1) if output else ([], item)
+            else:
+                made, end = [self._dropped(identity)], item
             ways.append(made)
             ends.append(end)
         after = item if all(end == item for end in ends) else Item((), unclear=True)
-        step = _if(identity, rules, ways) if node.kind == "if" else _switch(identity, rules, ways)
+        conditions = [condition for _, condition in rules]
+        step = _if(identity, conditions[0], ways) if node.kind == "if" else _switch(identity, conditions, ways)
         return [step] if step else [], after, meet if meet != stop else stop
+
+    def _dropped(self, identity: str) -> Step:
+        """The end of the run, where n8n drops an item because the output that it goes to leads nowhere."""
+        identity = free_name(f"{identity}_ends", self._ids, "_")
+        self._ids.add(identity)
+        return {"id": identity, "action": "filter", "condition": "false"}
 
     def _identity(self, node: Node) -> str:
         wanted = slug(node.name, "_") or "step"
@@ -294,10 +343,16 @@ def _by_hand(identity: str, node: Node) -> Step:
     return {"id": identity, "action": "approve", "prompt": f"n8n's node {what} is not translated. Do it by hand"}
 
 
-def _if(identity: str, rules: list[tuple[int, str]], ways: list[list[Step]]) -> Step | None:
-    yes = ways[0] if ways else []
-    no = ways[1] if len(ways) > 1 else []
-    condition = rules[0][1]
+def _rules(node: Node, scope: Scope) -> tuple[list[tuple[int, str]], int | None]:
+    """The output and the condition of each rule of an if or switch node, and the output for what fits none."""
+    if node.kind == "if":
+        return [(0, condition_of(node.parameters, scope))], 1
+    rules = rules_of(node.parameters, scope, version=node.version)
+    return rules, fallback_of(node.parameters, len(rules))
+
+
+def _if(identity: str, condition: str, ways: list[list[Step]]) -> Step | None:
+    yes, no = ways
     if not yes and not no:
         return None
     if not yes:
@@ -305,10 +360,9 @@ def _if(identity: str, rules: list[tuple[int, str]], ways: list[list[Step]]) -> 
     return {"id": identity, "action": "if", "condition": condition, "then": yes, **({"else": no} if no else {})}
 
 
-def _switch(identity: str, rules: list[tuple[int, str]], ways: list[list[Step]]) -> Step | None:
-    cases = [{"when": when, "steps": ways[output]} for output, when in rules if output < len(ways)]
-    last = max((output for output, _ in rules), default=-1) + 1
-    default = ways[last] if last < len(ways) else []
-    if not cases:
+def _switch(identity: str, conditions: list[str], ways: list[list[Step]]) -> Step | None:
+    *given, default = ways
+    cases = [{"when": when, "steps": steps} for when, steps in zip(conditions, given, strict=True)]
+    if not any(ways):
         return None
     return {"id": identity, "action": "switch", "cases": cases, **({"default": default} if default else {})}

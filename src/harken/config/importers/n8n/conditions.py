@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from harken.config.importers import pattern_of
 from harken.config.importers.n8n.expressions import Scope, Untranslatable, cel_value
 
-__all__ = ["condition_of", "rules_of"]
+__all__ = ["condition_of", "fallback_of", "rules_of"]
 
 # both generations of names
 _SYMBOLS: Mapping[str, str] = {
@@ -38,6 +40,23 @@ _METHODS: Mapping[str, tuple[str, bool]] = {
     "regex": ("matches", True),
     "notRegex": ("matches", False),
 }
+# what stands for a side that was left as it was: exports do not have it
+_UNWRITTEN: Mapping[str, bool | int | str] = {"boolean": False, "number": 0, "string": ""}
+_USUAL: Mapping[str, str] = {"number": "smaller", "dateTime": "after"}
+# comparisons that can be written as a pattern, and thus without regard to case
+_PATTERNS: Mapping[str, tuple[str, bool]] = {
+    "equal": ("^{}$", True),
+    "equals": ("^{}$", True),
+    "notEqual": ("^{}$", False),
+    "notEquals": ("^{}$", False),
+    "contains": ("{}", True),
+    "notContains": ("{}", False),
+    "startsWith": ("^{}", True),
+    "notStartsWith": ("^{}", False),
+    "endsWith": ("{}$", True),
+    "notEndsWith": ("{}$", False),
+}
+_REGEX = re.compile(r"/(.*)/([a-z]*)", re.DOTALL)
 _LENGTHS: Mapping[str, str] = {
     "lengthEquals": "==",
     "lengthNotEquals": "!=",
@@ -54,17 +73,18 @@ def condition_of(parameters: Mapping[str, Any], scope: Scope) -> str:
     if not isinstance(written, dict):
         raise Untranslatable("it has no conditions", "Write the condition in CEL")
     if isinstance(written.get("conditions"), list):
-        return _second_generation(written, scope)
+        return _second_generation(written, scope, ignore_case=_ignores_case(parameters))
     clauses = [
-        _comparison(kind, entry.get("operation") or _usual(kind), entry.get("value1"), entry.get("value2"), scope)
+        _first_generation(kind, entry, entry.get("value1"), scope)
         for kind, entries in written.items()
         for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict)
     ]
-    return _combine(clauses, any_of=parameters.get("combineOperation") == "any")
+    any_of = parameters.get("combineOperation") == "any" or parameters.get("combineConditions") == "OR"
+    return _combine(clauses, any_of=any_of)
 
 
-def rules_of(parameters: Mapping[str, Any], scope: Scope) -> list[tuple[int, str]]:
+def rules_of(parameters: Mapping[str, Any], scope: Scope, *, version: float) -> list[tuple[int, str]]:
     """The rules of a switch node: the output of each, and its condition."""
     if parameters.get("mode") == "expression":
         raise Untranslatable("its output is chosen by an expression", "Write cases: with conditions")
@@ -72,34 +92,72 @@ def rules_of(parameters: Mapping[str, Any], scope: Scope) -> list[tuple[int, str
     given = rules.get("values") or rules.get("rules") if isinstance(rules, dict) else None
     if not isinstance(given, list) or not given:
         raise Untranslatable("it has no rules", "Write cases: with conditions")
+    if len(given) > 1 and _options(parameters).get("allMatchingOutputs"):
+        raise Untranslatable(
+            "it goes to every output that fits, and a switch here to the first", "Write an if for each"
+        )
     made = []
     for number, rule in enumerate(given):
         if not isinstance(rule, dict):
             raise Untranslatable("a rule of it is no object")
         if isinstance(rule.get("conditions"), dict):
-            made.append((number, _second_generation(rule["conditions"], scope)))
+            conditions = rule["conditions"]
+            made.append((number, _second_generation(conditions, scope, ignore_case=_ignores_case(parameters))))
         else:
             kind = str(parameters.get("dataType") or "number")
-            operation = rule.get("operation") or "equal"
-            output = rule.get("output", number)
-            clause = _comparison(kind, operation, parameters.get("value1"), rule.get("value2"), scope)
+            # the first version names an output for each rule, and leaves out the first of them
+            output = rule.get("output", 0 if version < 2 else number)
+            clause = _first_generation(kind, rule, parameters.get("value1"), scope)
             made.append((output if isinstance(output, int) else number, clause))
     return made
 
 
-def _second_generation(written: Mapping[str, Any], scope: Scope) -> str:
+def fallback_of(parameters: Mapping[str, Any], rules: int) -> int | None:
+    """The output of a switch node for what no rule fits; None if that is dropped."""
+    wanted = _options(parameters).get("fallbackOutput", parameters.get("fallbackOutput"))
+    if wanted in ("extra", "last"):
+        return rules
+    return wanted if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0 else None
+
+
+def _options(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    options = parameters.get("options")
+    return options if isinstance(options, dict) else {}
+
+
+def _ignores_case(parameters: Mapping[str, Any]) -> bool:
+    return _options(parameters).get("ignoreCase") is True
+
+
+def _first_generation(kind: str, entry: Mapping[str, Any], left: Any, scope: Scope) -> str:
+    operation = entry.get("operation") or _USUAL.get(kind, "equal")
+    sides = (left, entry.get("value2"))
+    if kind == "dateTime" and None in sides:
+        raise Untranslatable("it compares with a time that is not written", "Write the condition in CEL")
+    one, other = (_UNWRITTEN.get(kind) if side is None else side for side in sides)
+    return _comparison(kind, operation, one, other, scope)
+
+
+def _second_generation(written: Mapping[str, Any], scope: Scope, *, ignore_case: bool) -> str:
     clauses = []
+    ignore_case = ignore_case or _options(written).get("caseSensitive") is False
     for entry in written.get("conditions") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("operator"), dict):
             raise Untranslatable("a condition of it has no operator", "Write the condition in CEL")
         operator = entry["operator"]
         kind, operation = str(operator.get("type") or "string"), str(operator.get("operation") or "equals")
-        clauses.append(_comparison(kind, operation, entry.get("leftValue"), entry.get("rightValue"), scope))
+        left, right = entry.get("leftValue"), entry.get("rightValue")
+        if kind == "boolean":
+            right = (
+                {None: True, "true": True, "false": False}.get(right, right)
+                if not isinstance(right, list | dict)
+                else right
+            )
+        if ignore_case and kind == "string" and operation in _PATTERNS:
+            clauses.append(_without_case(operation, left, right, scope))
+        else:
+            clauses.append(_comparison(kind, operation, left, right, scope, ignore_case=ignore_case))
     return _combine(clauses, any_of=written.get("combinator") == "or")
-
-
-def _usual(kind: str) -> str:
-    return "smaller" if kind == "number" else "equal"
 
 
 def _combine(clauses: list[str], *, any_of: bool) -> str:
@@ -112,7 +170,31 @@ def _combine(clauses: list[str], *, any_of: bool) -> str:
     )
 
 
-def _comparison(kind: str, operation: Any, left: Any, right: Any, scope: Scope) -> str:
+def _without_case(operation: str, left: Any, right: Any, scope: Scope) -> str:
+    if not isinstance(right, str) or right.startswith("="):
+        message = "it compares with a value and does not regard upper and lower case"
+        raise Untranslatable(message, "Write the condition in CEL, with lowerAscii()")
+    form, positive = _PATTERNS[operation]
+    return _matches(left, f"(?i){form.format(pattern_of(right))}", scope, positive=positive)
+
+
+def _matches(left: Any, pattern: str, scope: Scope, *, positive: bool) -> str:
+    one, _ = cel_value(left, scope)
+    other, _ = cel_value(pattern, scope)
+    return f"{'' if positive else '!'}{one}.matches({other})"
+
+
+def _regex(written: Any, *, ignore_case: bool) -> Any:
+    """`/text/i` as RE2 writes it."""
+    if not isinstance(written, str) or written.startswith("="):
+        return written
+    literal = _REGEX.fullmatch(written)
+    pattern, flags = (literal[1], literal[2]) if literal else (written, "")
+    kept = "".join(flag for flag in "ims" if flag in flags or (flag == "i" and ignore_case))
+    return f"(?{kept}){pattern}" if kept else pattern
+
+
+def _comparison(kind: str, operation: Any, left: Any, right: Any, scope: Scope, *, ignore_case: bool = False) -> str:
     one, path = cel_value(left, scope)
     if operation in ("exists", "notExists"):
         if path is None or not path.fields or not isinstance(path.fields[-1], str):
@@ -124,8 +206,8 @@ def _comparison(kind: str, operation: Any, left: Any, right: Any, scope: Scope) 
         return f"size({one}) {'==' if operation in ('empty', 'isEmpty') else '>'} 0"
     if kind == "number" and isinstance(right, str) and not right.startswith("="):
         right = _number(right)
-    if kind == "boolean" and right is None:
-        right = True
+    if operation in ("regex", "notRegex"):
+        right = _regex(right, ignore_case=ignore_case)
     other, _ = cel_value(right, scope)
     if operation in _SYMBOLS:
         if kind == "dateTime":

@@ -19,7 +19,7 @@ _PREFIXES = ("n8n-nodes-base.", "@n8n/n8n-nodes-langchain.")
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` is the type without the prefix of n8n's own nodes."""
+    """`kind` is the type without the prefix of n8n's own nodes. `error_output`: its last output gets what failed."""
 
     name: str
     kind: str
@@ -29,6 +29,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
     retries: int = 0
     on_error: str = ""
+    error_output: bool = False
     credentials: tuple[str, ...] = ()
 
 
@@ -100,10 +101,16 @@ def _graph(value: Mapping[str, Any], file: str, places: Mapping[str, Place], rep
             report.error(Place(file), ("nodes", number), what, "", "wrong_type")
             continue
         nodes[node.name] = node
+    strangers = _strangers(value.get("connections"), nodes)
+    if strangers:
+        named = ", ".join(strangers[:5])
+        message = f"connections from what is no node are left out: {named}"
+        report.warn(Place(file), ("connections",), message, "Open the workflow in n8n, and export it again", "ignored")
     settings = value.get("settings")
     zone = settings.get("timezone") if isinstance(settings, dict) else None
     return Graph(
-        name=name or "n8n",
+        # what is pasted from a page of templates has none
+        name=name or file.removesuffix(".json") or "n8n",
         id=str(value.get("id") or ""),
         zone=zone if isinstance(zone, str) and zone not in ("", "DEFAULT") else "",
         nodes=nodes,
@@ -128,7 +135,8 @@ def _node(raw: Any, file: str, places: Mapping[str, Place]) -> Node | None:
         place=places.get(raw["name"], Place(file)),
         disabled=raw.get("disabled") is True,
         retries=retries if isinstance(retries, int) else 0,
-        on_error="ignore" if raw.get("continueOnFail") or str(raw.get("onError")).startswith("continue") else "",
+        on_error="ignore" if raw.get("continueOnFail") or raw.get("onError") == "continueRegularOutput" else "",
+        error_output=raw.get("onError") == "continueErrorOutput",
         credentials=tuple(map(str, credentials)) if isinstance(credentials, dict) else (),
     )
 
@@ -147,6 +155,12 @@ def _edges(connections: Any, nodes: Mapping[str, Node]) -> dict[str, tuple[tuple
                 for output in outputs
             )
     return made
+
+
+def _strangers(connections: Any, nodes: Mapping[str, Node]) -> list[str]:
+    """What has connections and is no node: n8n names nodes there by their names, not by their ids."""
+    given = connections if isinstance(connections, dict) else {}
+    return [name for name, kinds in given.items() if name not in nodes and isinstance(kinds, dict) and kinds]
 
 
 def _places(text: str, file: str) -> dict[str, Place]:

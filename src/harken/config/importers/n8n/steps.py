@@ -12,8 +12,9 @@ import msgspec
 from harken.config.importers import Variable, variable_name
 from harken.config.importers.n8n.export import Node
 from harken.config.importers.n8n.expressions import Scope, Untranslatable, template_of
+from harken.run.urls import UNNAMED_HOST_FIX, host_problem
 
-__all__ = ["PASSED_THROUGH", "Made", "keeps_item", "own_fields", "step_of"]
+__all__ = ["PASSED_THROUGH", "Made", "keeps_item", "keeps_other_fields", "step_of"]
 
 PASSED_THROUGH = ("noOp", "merge", "respondToWebhook")
 _REASONS: Mapping[str, tuple[str, str]] = {
@@ -61,12 +62,13 @@ def keeps_item(node: Node) -> bool:
     return node.kind in ("wait", "if", "filter", "switch", *PASSED_THROUGH)
 
 
-def own_fields(node: Node) -> tuple[frozenset[str], bool]:
-    """The fields that a set node makes, and whether it keeps the others of its item."""
-    names = frozenset(name.split(".")[0] for name, _ in _assigned(node))
+def keeps_other_fields(node: Node) -> bool:
+    """Whether what a set node gives on has the fields of its item that it does not set."""
+    if node.version >= 3.3:
+        return bool(node.parameters.get("includeOtherFields"))
     if node.version >= 3:
-        return names, bool(node.parameters.get("includeOtherFields")) or node.parameters.get("include") == "all"
-    return names, not node.parameters.get("keepOnlySet")
+        return node.parameters.get("include") != "none"
+    return not node.parameters.get("keepOnlySet")
 
 
 def _http(node: Node, scope: Scope) -> Made:
@@ -80,6 +82,9 @@ def _http(node: Node, scope: Scope) -> Made:
     step: dict[str, Any] = {"action": "http", "method": method, "url": url}
     headers, variables = _headers(node, scope)
     query = _pairs(given, "queryParameters", "queryParametersUi", scope, enabled=given.get("sendQuery", True))
+    # such a step would not load, and all others of the workflow not with it
+    if problem := host_problem(url, headers, query):
+        raise Untranslatable(problem, UNNAMED_HOST_FIX)
     body = _body(given, scope) if given.get("sendBody", node.version < 3 and method != "GET") else {}
     remarks = [] if "json" not in body or node.version >= 3 else [("the body is sent as JSON", "Check that it fits")]
     for name, variable in variables.items():

@@ -10,6 +10,7 @@ import msgspec
 from harken.config.importers import Variable, slug, variable_name
 from harken.config.importers.n8n.export import Node
 from harken.config.importers.n8n.expressions import Untranslatable
+from harken.manual import address_of
 
 __all__ = ["Started", "is_trigger", "start_of"]
 
@@ -159,7 +160,7 @@ def _known_sender(node: Node, provider: str) -> Started:
     block = {"provider": provider, "id": slug(node.name) or provider, "secret": f"${{{secret}}}"}
     if provider == "jira":
         raise Untranslatable("jira is polled here, not registered by us", "Write poll: {integration: jira, query: …}")
-    remark = (f"n8n registered the webhook at {provider}: here you do", "docs/how-to/receive-webhooks.md")
+    remark = (f"n8n registered the webhook at {provider}: here you do", address_of("docs/how-to/receive-webhooks.md"))
     variables = {secret: Variable(meaning=f"the secret of the webhook at {provider}")}
     return Started(blocks=({"webhook": block},), fields=_webhook_fields, variables=variables, remarks=(remark,))
 

@@ -15,7 +15,6 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
-from harken.services.sql.drivers.dialling import GuardedLoop
 from harken.services.sql.drivers.errors import (
     not_installed,
     refused_error,
@@ -23,6 +22,7 @@ from harken.services.sql.drivers.errors import (
     unreachable,
     untrusted_certificate,
 )
+from harken.services.sql.drivers.sockets import GuardedLoop
 
 if TYPE_CHECKING:
     from asyncpg import Connection  # type: ignore[import-untyped]

@@ -6,9 +6,10 @@ import { may } from "../session.js";
 
 /**
  * `operation`: what has to be allowed, such as "triggers.resume". `act` does it and returns what to say.
- * `ask`: a question to answer first, for what cannot be taken back. `then` is called after it worked.
+ * `ask`: a question to answer first, for what cannot be taken back. `then` is called after it worked. `disabled`: while
+ * something else has to be decided first.
  */
-export function Action({ operation, act, ask, then, children, tone = "" }) {
+export function Action({ operation, act, ask, then, children, tone = "", disabled = false }) {
   const [busy, setBusy] = useState(false);
   if (operation && !may(operation)) return null;
   const press = async () => {
@@ -24,5 +25,5 @@ export function Action({ operation, act, ask, then, children, tone = "" }) {
       setBusy(false);
     }
   };
-  return html`<button class=${tone} disabled=${busy} aria-busy=${busy} onClick=${press}>${children}</button>`;
+  return html`<button class=${tone} disabled=${busy || disabled} aria-busy=${busy} onClick=${press}>${children}</button>`;
 }

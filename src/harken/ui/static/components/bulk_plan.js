@@ -73,7 +73,7 @@ function Planned({ plan }) {
 function Ids({ ids }) {
   const [open, setOpen] = useState(false);
   return html`<details open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
-    <summary>All ${number(ids.length)} ids</summary>
+    <summary>${ids.length === 1 ? "Its id" : `All ${number(ids.length)} ids`}</summary>
     ${open && html`<pre class="ids" tabindex="0">${ids.slice(0, IDS_SHOWN).join("\n")}${ids.length > IDS_SHOWN ? `\n… ${number(ids.length - IDS_SHOWN)} more: harken bulk show` : ""}</pre>`}
   </details>`;
 }

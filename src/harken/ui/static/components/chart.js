@@ -16,12 +16,14 @@ export default function Chart({ at, series, label, height = HEIGHT }) {
   const plot = useRef(null);
   const data = [at.map((moment) => moment / 1000), ...series.map((one) => one.values)];
   useEffect(() => {
-    plot.current = new uPlot(options(frame.current, series, height), data, frame.current);
-    const watch = new ResizeObserver(() => plot.current.setSize({ width: frame.current.clientWidth, height }));
-    watch.observe(frame.current);
+    const element = frame.current;
+    const drawn = (plot.current = new uPlot(options(element, series, height), data, element));
+    // it may be told of a size after the element is gone and before this ends
+    const watch = new ResizeObserver(() => element.isConnected && drawn.setSize({ width: element.clientWidth, height }));
+    watch.observe(element);
     return () => {
       watch.disconnect();
-      plot.current.destroy();
+      drawn.destroy();
     };
   }, [theme.value, zone.value, series.length, height]);
   useEffect(() => plot.current?.setData(data), [at, series]);

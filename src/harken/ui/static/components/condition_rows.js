@@ -16,7 +16,7 @@ export const OPERATORS = {
   hasItem: ["has the item", "any"],
   since: ["is not before", "time"],
   before: ["is before", "time"],
-  sizeIs: ["has as many items as", "number"],
+  sizeIs: ["has so many items", "number"],
   sizeMore: ["has more items than", "number"],
   exists: ["is there", "none"],
   missing: ["is not there", "none"],

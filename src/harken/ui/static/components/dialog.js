@@ -1,9 +1,10 @@
 // A dialog of the browser's own kind: it takes the focus, gives it back, and Esc closes it.
-import { html, render, useEffect, useRef } from "../vendor/preact.js";
+import { html, render, useLayoutEffect, useRef } from "../vendor/preact.js";
 
 export function Dialog({ title, onClose, children, wide = false }) {
   const element = useRef(null);
-  useEffect(() => {
+  // at once: after the next picture, keys and clicks that follow fast would still go to the page
+  useLayoutEffect(() => {
     const before = document.activeElement;
     element.current.showModal();
     return () => before?.focus?.();

@@ -7,7 +7,7 @@ import { Failed, Loading, NoPage } from "./states.js";
 import { SignIn } from "./sign_in.js";
 import { reveal } from "./tabs.js";
 import { Toasts } from "./toast.js";
-import { noteIncomplete } from "../connection.js";
+import { wholeModule } from "../connection.js";
 import { overlay } from "../keys.js";
 import { pages } from "../pages/index.js";
 import { route } from "../router.js";
@@ -68,12 +68,13 @@ function CurrentPage() {
   const { page, params } = route.value;
   const [loaded, setLoaded] = useState({});
   useEffect(() => {
-    if (!page) return;
+    if (!page) return undefined;
     document.title = `${page.title ?? page.nav} · Harken`;
-    page.load().then(
-      (module) => setLoaded({ page, Page: module.default }),
-      (error) => (setLoaded({ page, error }), noteIncomplete()),
-    );
+    let current = true;
+    // a page that comes after somebody has gone on must not take the place of the one that is shown
+    const show = (found) => current && setLoaded({ page, ...found });
+    wholeModule(page.load()).then((module) => show({ Page: module.default }), (error) => show({ error }));
+    return () => (current = false);
   }, [page]);
   useEffect(() => {
     // after a page was opened by a link, a screen reader begins at its top

@@ -1,5 +1,5 @@
 // Ctrl-K: go somewhere or do something by typing. `?`: which keys there are.
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { Dialog } from "./dialog.js";
 import { commandsFor } from "../commands.js";
 import { boundKeys, overlay } from "../keys.js";
@@ -12,7 +12,7 @@ export function Palette() {
   const [found, setFound] = useState([]);
   const [at, setAt] = useState(0);
   const input = useRef(null);
-  useEffect(() => input.current?.focus(), []);
+  useLayoutEffect(() => input.current?.focus(), []);
   useEffect(() => {
     let current = true;
     commandsFor(typed).then((commands) => {

@@ -1,6 +1,6 @@
 // Asks for a token where one is needed. It becomes a cookie that no script can read.
 import { html, useState } from "../vendor/preact.js";
-import { loginAddress, signIn, signInReason } from "../session.js";
+import { loginAddress, signIn, tokenFault } from "../session.js";
 
 /** Opens the identity provider, and then this page again. */
 function loginLink() {
@@ -20,7 +20,7 @@ export function SignIn() {
   };
   return html`<form class="sign-in card" onSubmit=${submit}>
     <h1>Sign in</h1>
-    <p>This Harken asks for a token (${signInReason.value}).</p>
+    <p>This Harken asks for a token${tokenFault() && `: ${tokenFault()}`}.</p>
     ${loginAddress.value && html`<p><a target="_self" href=${loginLink()}>Log in with your identity provider</a>, or use a token.</p>`}
     <label for="token">Token</label>
     <input id="token" type="password" autocomplete="current-password" spellcheck="false" placeholder="hkn_…" required

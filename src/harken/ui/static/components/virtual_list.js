@@ -14,23 +14,27 @@ const MORE = 8; // rows drawn above and below, so that fast scrolling shows no g
 export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list", selected, onSelect, onOpen, onEnd, onTop }) {
   const frame = useRef(null);
   const [view, setView] = useState({ top: recall(`list.${name}`) ?? 0, size: 600 });
+  const goal = useRef(view.top); // where it was left, until that is reached or somebody scrolls
+  const giveUpGoal = () => (goal.current = 0);
   useLayoutEffect(() => {
-    frame.current.scrollTop = view.top;
+    if (!goal.current) return;
+    frame.current.scrollTop = goal.current;
+    if (frame.current.scrollTop >= goal.current - 1) giveUpGoal();
+    else onEnd?.(); // it is in a page of the list that has not been read yet
+  }, [rows.length]);
+  useLayoutEffect(() => {
     const watch = new ResizeObserver(() => setView((before) => ({ ...before, size: frame.current.clientHeight })));
     watch.observe(frame.current);
     return () => watch.disconnect();
   }, []);
   const atTop = view.top === 0;
   useEffect(() => onTop?.(atTop), [atTop]);
-  const saving = useRef(0);
   const onScroll = () => {
     const top = frame.current.scrollTop;
     setView((before) => ({ ...before, top }));
-    clearTimeout(saving.current);
-    saving.current = setTimeout(() => remember(`list.${name}`, top), 150);
+    if (!goal.current) remember(`list.${name}`, top);
     if (onEnd && top + frame.current.clientHeight > rows.length * height - 20 * height) onEnd();
   };
-  useEffect(() => () => clearTimeout(saving.current), []);
   // a key that is pressed before the list is drawn again counts from the one before it
   const chosen = useRef(selected);
   chosen.current = selected;
@@ -41,6 +45,7 @@ export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list
   };
   const index = find();
   const move = (step) => {
+    giveUpGoal();
     const from = find();
     const next = Math.min(rows.length - 1, Math.max(0, from < 0 ? 0 : from + step));
     if (!rows[next]) return;
@@ -65,7 +70,7 @@ export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list
   const shown = rows.slice(first, Math.ceil((view.top + view.size) / height) + MORE);
   const id = (key) => `${name}-${String(key).replace(/\W/g, "_")}`;
   return html`<div ref=${frame} class="virtual" role="listbox" tabindex="0" aria-label=${label} onScroll=${onScroll}
-    onKeyDown=${onKeyDown} aria-activedescendant=${index >= 0 ? id(selected) : undefined}>
+    onWheel=${giveUpGoal} onPointerDown=${giveUpGoal} onTouchStart=${giveUpGoal} onKeyDown=${onKeyDown} aria-activedescendant=${index >= 0 ? id(selected) : undefined}>
     <div class="virtual-size" role="presentation" style=${{ height: `${rows.length * height}px` }}>
       ${shown.map((one, at) => {
         const key = keyOf(one);

@@ -4,7 +4,7 @@ import { query, setQuery } from "../router.js";
 
 const TYPING_MS = 350;
 
-/** `name`: the parameter in the address. `error`: what Harken said of the filter, if it is wrong. `example`: shown while it is empty. */
+/** `name`: the parameter in the address. `error`: what Harken said of the filter, if it is wrong. `example`: shown while it is empty, as one. */
 export function WhereField({ name = "where", error, example, label = "Filter" }) {
   const kept = query.value[name] ?? "";
   const [text, setText] = useState(kept);
@@ -13,7 +13,10 @@ export function WhereField({ name = "where", error, example, label = "Filter" })
     // it was changed elsewhere: by back and forward, or by a click on a value
     if (!waiting.current) setText(kept);
   }, [kept]);
-  useEffect(() => () => clearTimeout(waiting.current), []);
+  useEffect(() => () => {
+    clearTimeout(waiting.current);
+    waiting.current = 0;
+  }, []);
   const apply = (value) => {
     waiting.current = 0;
     setQuery({ [name]: value.trim() });
@@ -24,16 +27,17 @@ export function WhereField({ name = "where", error, example, label = "Filter" })
     clearTimeout(waiting.current);
     waiting.current = setTimeout(() => apply(value), TYPING_MS);
   };
-  const onKeyDown = (event) => {
-    if (event.key !== "Enter") return;
+  const applyNow = () => {
     clearTimeout(waiting.current);
     apply(text);
   };
+  // who goes on to a button means what stands in the field
+  const onBlur = () => waiting.current && applyNow();
   const wrong = isAboutFilter(error) ? error : null;
   return html`<div class="where">
     <label class="sr" for="where-${name}">${label}, in CEL</label>
-    <input id="where-${name}" class="mono" data-search type="text" value=${text} placeholder=${example} spellcheck=${false} autocomplete="off"
-      autocapitalize="off" aria-invalid=${Boolean(wrong)} aria-describedby="where-${name}-error" onInput=${onInput} onKeyDown=${onKeyDown} />
+    <input id="where-${name}" class="mono" data-search type="text" value=${text} placeholder=${`${label}, such as ${example}`} spellcheck=${false} autocomplete="off"
+      autocapitalize="off" aria-invalid=${Boolean(wrong)} aria-describedby="where-${name}-error" onInput=${onInput} onBlur=${onBlur} onKeyDown=${(event) => event.key === "Enter" && applyNow()} />
     <p id="where-${name}-error" class="wrong" role="status">${wrong && `${wrong.message}${wrong.fix ? `. ${wrong.fix}` : ""}`}</p>
   </div>`;
 }

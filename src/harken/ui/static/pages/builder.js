@@ -5,7 +5,7 @@ import { toRows } from "../components/condition_rows.js";
 import { pathText } from "../components/json_view.js";
 import { Empty, Failed, Loading } from "../components/states.js";
 import { toast, toastError } from "../components/toast.js";
-import { number } from "../format.js";
+import { count, number } from "../format.js";
 import { useKeys } from "../keys.js";
 import { query } from "../router.js";
 import { may } from "../session.js";
@@ -83,7 +83,7 @@ function footWords({ answer, reading }) {
   if (reading) return "Reading the service…";
   const run = answer?.dry_run;
   if (!answer) return "…";
-  return run ? (run.events ? `${number(run.would_fire)} would fire, ${number(run.would_not)} not` : "No event to try it on") : `${number(answer.problems.length)} to correct`;
+  return run ? (run.events ? `${number(run.would_fire)} would fire, ${number(run.would_not)} not` : "No event to try it on") : `${count(answer.problems.length, "thing")} to correct`;
 }
 
 /** YAML that is pasted anywhere fills the form; elsewhere in a field it is what people paste into fields. */

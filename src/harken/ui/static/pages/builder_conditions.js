@@ -114,5 +114,5 @@ function converted(value, kind) {
 function Said({ passed, failed, errors, alone }) {
   if (!passed && !failed && !errors) return null;
   const tone = errors ? "bad" : failed ? (passed ? "warn" : "bad") : "good";
-  return html`<p class="said ${tone}"><span class="dot ${tone}" aria-hidden="true"></span>true for ${number(passed)}${failed > 0 && `, not for ${number(failed)}`}${errors > 0 && `, an error for ${count(errors, "event")}`}${alone > 0 && html`<span class="dim"> · alone holds back ${number(alone)}</span>`}</p>`;
+  return html`<p class="said ${tone}"><span class="dot ${tone}" aria-hidden="true"></span>true for ${count(passed, "event")}${failed > 0 && `, not for ${number(failed)}`}${errors > 0 && `, an error for ${count(errors, "event")}`}${alone > 0 && html`<span class="dim"> · alone holds back ${number(alone)}</span>`}</p>`;
 }

@@ -137,13 +137,13 @@ export function useCheck(draft) {
   return { ...state, readAgain: () => ((wasRead.current = ""), setAgain(again + 1)) };
 }
 
-/** The events and would-be runs of each hour; asked when nothing was typed for a while, as it reads the whole span. */
+/** The events and would-be runs of each hour, null until they are known; asked when nothing was typed for a while, as it reads the whole span. */
 export function useHours(draft, hours, enabled) {
   const body = JSON.stringify(bodyOf(draft));
-  const [found, setFound] = useState([]);
+  const [found, setFound] = useState(null);
   useEffect(() => {
     if (!enabled) {
-      setFound([]);
+      setFound(null);
       return undefined;
     }
     const control = new AbortController();

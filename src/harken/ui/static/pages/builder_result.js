@@ -5,6 +5,7 @@ import { JsonView } from "../components/json_view.js";
 import { Chart } from "../components/lazy.js";
 import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
+import { Loading } from "../components/states.js";
 import { Clock } from "../components/time_text.js";
 import { count, line, number } from "../format.js";
 import { useHours } from "./builder_draft.js";
@@ -67,11 +68,14 @@ function About({ answer, draft }) {
   return null;
 }
 
+const NONE = [];
+
 /** Events and would-be runs of each hour. */
 export function Backtest({ check, draft }) {
   const [hours, setHours] = useState(24);
   const isThere = check.answer?.dry_run?.source === "stored";
-  const found = useHours(draft, hours, isThere);
+  const known = useHours(draft, hours, isThere);
+  const found = known ?? NONE;
   const at = useMemo(() => found.map((row) => Date.parse(row.at)), [found]);
   const series = useMemo(() => [
     { words: "events", values: found.map((row) => row.events), colour: "--chart-1", kind: "bars" },
@@ -81,6 +85,7 @@ export function Backtest({ check, draft }) {
   const sum = (name) => found.reduce((total, row) => total + row[name], 0);
   return html`<section class="card" aria-labelledby="backtest"><div class="card-head"><h2 id="backtest">Per hour</h2>
       <div class="tabs" role="group" aria-label="Span">${SPANS.map(([value, words]) => html`<button key=${value} aria-pressed=${value === hours} class=${value === hours ? "on" : ""} onClick=${() => setHours(value)}>${words}</button>`)}</div></div>
+    ${!known && html`<${Loading} what="the events of each hour" />`}
     ${found.length > 0 && html`<${Chart} at=${at} series=${series} label="Events and would-be runs per hour" height=${150} />
       <p class="dim">${count(sum("events"), "event")}, ${number(sum("would_fire"))} would fire: ${rate(sum("would_fire") / found.length)}</p>`}</section>`;
 }

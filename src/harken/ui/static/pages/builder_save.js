@@ -4,7 +4,6 @@ import { at, get, post, put } from "../api.js";
 import { Action } from "../components/action.js";
 import { copy } from "../components/copy.js";
 import { fieldId } from "../components/schema_form.js";
-import { toast } from "../components/toast.js";
 import { count } from "../format.js";
 import { navigate } from "../router.js";
 import { checked } from "./builder_draft.js";
@@ -40,7 +39,7 @@ export function Save({ draft, change, check, finish, refused }) {
     <${Problems} problems=${problems} errors=${errors} draft=${draft} />
     ${conflict && html`<${Conflict} draft=${draft} change=${change} done=${() => setConflict(null)} error=${conflict} />`}
     <div class="buttons save-buttons"><button onClick=${() => copy(answer?.yaml ?? "", "The YAML")} disabled=${!answer?.yaml}>Copy as YAML</button>
-      <${Action} operation=${isNew ? "triggers.create" : "triggers.replace"} tone="primary" act=${save}>${isNew ? "Create the trigger" : "Save the trigger"}<//></div>
+      <${Action} operation=${isNew ? "triggers.create" : "triggers.replace"} tone="primary" disabled=${conflict !== null} act=${save}>${isNew ? "Create the trigger" : "Save the trigger"}<//></div>
     ${error && html`<p class="dim">What you typed is kept until Harken answers again.</p>`}
     <${AsFile} answer=${answer} draft=${draft} finish=${finish} />
   </section>`;
@@ -62,18 +61,18 @@ function Problems({ problems, errors, draft }) {
     <ul>${problems.map((one) => html`<li key=${one.text}><button class="quiet" onClick=${() => focus(one.path)}>${one.path.filter((part) => part !== "trigger").join(".") || "it"}: ${one.message}</button></li>`)}</ul></div>`;
 }
 
-/** Somebody else saved meanwhile: nothing is overwritten without a word. */
+/** Somebody else saved meanwhile: nothing is overwritten without a word, and nothing is saved until it is decided what becomes of it. */
 function Conflict({ draft, change, done, error }) {
   const overwrite = async () => {
     const { revision } = await get(at`/api/triggers/${draft.replaces}`);
     change({ revision });
     done();
-    toast("Save once more: it replaces what is there now");
+    return "Save once more: it replaces what is there now";
   };
   const take = () => {
     sessionStorage.removeItem(`harken.draft.trigger.edit.${draft.replaces}`);
     location.reload();
   };
   return html`<div class="conflict" role="alert"><p><strong>${error.message}</strong>. Your edits are still here, and nothing was saved.</p>
-    <p class="buttons"><button onClick=${take}>Show what is there now</button><button onClick=${overwrite}>Keep mine</button></p></div>`;
+    <p class="buttons"><button onClick=${take}>Show what is there now</button><${Action} operation="triggers.replace" act=${overwrite}>Keep mine<//></p></div>`;
 }

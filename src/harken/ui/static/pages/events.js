@@ -37,7 +37,7 @@ export default function Events() {
   };
   useKeys([["p", "Pause, or go on", () => (paused || !atTop ? goOn() : setPaused(true))]]);
   const require = (clause) => setQuery({ where: both(where, clause) }, { push: true });
-  return html`<div class="page-head"><h1>Events</h1><${LiveState} /><p class="dim">${tail.rows ? count(tail.rows.length, "event") : ""}</p>
+  return html`<div class="page-head"><h1>Events</h1><${LiveState} /><p class="dim">${told(tail)}</p>
       <div class="tools"><${Pause} tail=${tail} paused=${paused} atTop=${atTop} pause=${() => setPaused(true)} goOn=${goOn} /></div></div>
     <div class="filters three">
       <${TriggerChoice} /><${Choice} name="outcome" label="Verdict" options=${OUTCOME_CHOICES} />
@@ -50,6 +50,10 @@ export default function Events() {
         <${EventDetail} key=${selected} id=${selected} require=${require} />
       </section>`}
     </div>`;
+}
+
+function told({ rows, older }) {
+  return rows ? `${older ? "the newest " : ""}${count(rows.length, "event")}` : "";
 }
 
 /** One filter of all that was chosen. */

@@ -32,7 +32,7 @@ function Question({ trigger, asked }) {
   };
   return html`<form class="card explain-form" onSubmit=${submit}>
     <label>Trigger <select value=${form.trigger} onChange=${change("trigger")}>
-      <option value="">whichever decided about it</option>
+      <option value="">any that looked at it</option>
       ${[...new Set([...names, ...(trigger ? [trigger] : [])])].map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
     <label>Key, subject or #event <input data-search type="text" value=${form.key} onInput=${change("key")} spellcheck=${false} autocomplete="off" placeholder="INC-42" /></label>
     <label>or a time <input type="datetime-local" step="1" value=${form.time} disabled=${Boolean(form.key.trim())} onInput=${change("time")} /></label>

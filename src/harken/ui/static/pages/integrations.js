@@ -30,6 +30,11 @@ async function load(signal) {
 function Whole({ accounts, services, budgets, reload }) {
   const present = accounts.filter((account) => account.source !== "missing" || account.error);
   const absent = accounts.filter((account) => account.source === "missing" && !account.error);
+  // brokers and stores of files are among the accounts only when harken.yaml has one
+  const others = services.filter((service) => service.needs_account && !accounts.some((account) => account.kind === service.kind));
+  const possible = [...absent, ...others.map(({ kind }) => ({ name: kind, kind }))]
+    .map((row) => ({ ...row, summary: services.find((service) => service.kind === row.kind)?.summary }))
+    .sort((one, other) => (one.name < other.name ? -1 : 1));
   const free = services.filter((service) => !service.needs_account);
   return html`<div class="stack">
     <section class="card" aria-labelledby="configured"><h2 id="configured">Configured</h2>
@@ -39,16 +44,16 @@ function Whole({ accounts, services, budgets, reload }) {
     </section>
     <section class="card" aria-labelledby="possible"><h2 id="possible">Could be configured</h2>
       <p class="dim">Credentials are given to the command line, where no browser sees them.</p>
-      <${Table} label="Services without an account" columns=${POSSIBLE} rows=${absent} keyOf=${(row) => row.name} />
+      <${Table} label="Services without an account" columns=${POSSIBLE} rows=${possible} keyOf=${(row) => row.name} />
     </section>
-    <section class="card" aria-labelledby="free"><h2 id="free">Work without an account</h2>
-      <ul class="tags">${free.map((service) => html`<li key=${service.kind}><strong>${service.kind}</strong> <span class="dim">${service.summary}</span></li>`)}</ul>
+    <section class="card" aria-labelledby="free"><h2 id="free">Need no account of their own</h2>
+      <dl class="facts">${free.map((service) => html`<dt key=${service.kind}><strong>${service.kind}</strong></dt><dd class="dim">${service.summary}</dd>`)}</dl>
     </section>
   </div>`;
 }
 
 const POSSIBLE = [
-  { name: "kind", words: "Service", cell: (row) => html`<strong>${row.kind || row.name}</strong>` },
+  { name: "name", words: "Service", cell: (row) => html`<strong>${row.name}</strong><br /><span class="dim">${row.summary}</span>` },
   { name: "how", words: "How", cell: (row) => html`<${Advice} text=${`harken integrations ${row.name} configure`} />` },
 ];
 

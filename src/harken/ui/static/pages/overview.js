@@ -1,5 +1,5 @@
 // Is everything all right? What needs a person first, then how much happens, then what happened last.
-import { html, useEffect, useState } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { at, get, getLines, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
@@ -14,7 +14,7 @@ import { count, line, number, plural, words } from "../format.js";
 import { useInterval, useResource } from "../resource.js";
 import { may } from "../session.js";
 import { onStream } from "../stream.js";
-import { span } from "../time.js";
+import { clock, span } from "../time.js";
 import { outcomeOf, titleOf, wayOf } from "./event_words.js";
 
 const REFRESH_MS = 5000;
@@ -24,7 +24,7 @@ const SPANS = [["30m", "30 min"], ["24h", "24 h"], ["30d", "30 days"]];
 export default function Overview() {
   const status = useResource((signal) => loadStatus(signal), []);
   useEffect(() => may("activity") && void Chart.begin(), []);
-  useInterval(status.reload, REFRESH_MS);
+  useInterval(status.refresh, REFRESH_MS);
   useReloadOnTrouble(status.reload);
   return html`<${Shown} of=${status} what="the overview" show=${(data) => html`<${Whole} status=${data} reload=${status.reload} />`} />`;
 }
@@ -188,22 +188,32 @@ function Tile({ words: name, value, unit, note }) {
 function Activity() {
   const chosen = useTab("span", SPANS);
   const found = useResource((signal) => get("/api/activity", { since: chosen }, { signal }), [chosen]);
-  useInterval(found.reload, REFRESH_MS);
+  useInterval(found.refresh, REFRESH_MS);
   return html`<section class="card" aria-labelledby="activity">
     <div class="card-head"><h2 id="activity">Events and runs</h2><${Tabs} name="span" tabs=${SPANS} label="Time span" panel="activity-chart" /></div>
     <div id="activity-chart" role="tabpanel" aria-label="Events and runs over time">
-      <${Shown} of=${found} what="the chart" show=${(data) => html`<${Chart} label="Events and runs over time" ...${series(data)} />
-        <p class="dim">${count(data.total.events, "event")}, ${count(data.total.done, "run")} done, ${number(data.total.failed)} failed; each bar is ${span(data.bucket_seconds)}.</p>`} />
+      <${Shown} of=${found} what="the chart" show=${(data) => html`<${Counts} data=${data} />`} />
     </div>
   </section>`;
 }
 
+function Counts({ data }) {
+  const drawn = useMemo(() => series(data), [data]);
+  return html`<${Chart} label="Events and runs over time" ...${drawn} />
+    <p class="dim">${count(data.total.events, "event")}, ${count(data.total.done, "run")} done, ${number(data.total.failed)} failed; each bar is ${span(data.bucket_seconds)}.${beginning(data) > 0 && ` Nothing happened before ${clock(data.at[beginning(data)])}, where the chart begins.`}</p>`;
+}
+
 const FEWEST = 30;
 
-/** The columns of the chart. It begins shortly before the first thing that happened, so that a new Harken is no empty chart. */
-function series(data) {
+/** The first column that is shown: shortly before the first thing that happened, so that a new Harken is no empty chart. */
+function beginning(data) {
   const first = data.at.findIndex((_, at) => data.events[at] || data.done[at] || data.failed[at]);
-  const from = Math.max(0, Math.min((first < 0 ? data.at.length : first) - 3, data.at.length - FEWEST));
+  return Math.max(0, Math.min((first < 0 ? data.at.length : first) - 3, data.at.length - FEWEST));
+}
+
+/** The columns of the chart. */
+function series(data) {
+  const from = beginning(data);
   return {
     at: data.at.slice(from).map((moment) => Date.parse(moment)),
     series: [
@@ -219,6 +229,7 @@ function useNewest(kind, path) {
   const first = useResource(async (signal) => (await getLines(path, { limit: NEWEST }, { signal })).items, [path]);
   const [fresh, setFresh] = useState([]);
   useEffect(() => onStream(kind, (row) => setFresh((before) => [row, ...before.filter((one) => one.id !== row.id)].slice(0, NEWEST))), [kind]);
+  useEffect(() => onStream("begin", first.reload), [first.reload]);
   if (!first.data) return first;
   const known = new Set(fresh.map((row) => row.id));
   return { ...first, data: [...fresh, ...first.data.filter((row) => !known.has(row.id))].slice(0, NEWEST) };
@@ -259,7 +270,7 @@ function RunLine({ row }) {
 
 function Budgets() {
   const found = useResource(async (signal) => (await get("/api/budget", { limit: 100 }, { signal })).items, []);
-  useInterval(found.reload, 3 * REFRESH_MS);
+  useInterval(found.refresh, 3 * REFRESH_MS);
   if (!found.data?.length) return null;
   const columns = [
     { name: "credential", words: "Credential", cell: (row) => html`<strong>${row.credential}</strong>` },

@@ -28,7 +28,7 @@ const REFRESH_MS = 2000;
 export default function RunPage({ id }) {
   const found = useResource((signal) => get(at`/api/runs/${id}`, { cut: LARGE }, { signal }), [id]);
   useEffect(() => onStream("run", (row) => row.id === found.data?.id && found.reload()), [found.data?.id, found.reload]);
-  useInterval(() => found.data && !FINAL.includes(found.data.status) && found.reload(), REFRESH_MS);
+  useInterval(() => found.data && !FINAL.includes(found.data.status) && found.refresh(), REFRESH_MS);
   if (found.data && !found.data.id.startsWith(id)) return html`<${Loading} what="the run" />`;
   return html`<${Shown} of=${found} what="the run" show=${(run) => html`<${Whole} run=${run} reload=${found.reload} />`} />`;
 }

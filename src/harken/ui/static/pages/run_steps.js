@@ -12,19 +12,30 @@ import { RunValue } from "./run_value.js";
 
 export function RunSteps({ run }) {
   const chosen = query.value.step ?? "";
-  const at = run.steps.findIndex((step) => step.path === chosen);
+  const rows = inOrder(run.steps);
+  const at = rows.findIndex(({ step }) => step.path === chosen);
   const choose = (path) => setQuery({ step: path }, { push: true });
   const move = (by) => {
-    const next = run.steps[Math.min(run.steps.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
+    const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
     if (!next) return;
-    setQuery({ step: next.path });
-    document.querySelector(`[data-step="${CSS.escape(next.path)}"]`)?.scrollIntoView({ block: "nearest" });
+    setQuery({ step: next.step.path });
+    document.querySelector(`[data-step="${CSS.escape(next.step.path)}"]`)?.scrollIntoView({ block: "nearest" });
   };
   useListKeys({ move, open: () => at >= 0 && choose(chosen), clear: () => (chosen ? choose("") : navigate("/runs")) });
   if (!run.steps.length) return html`<${Empty} title="No step has been done yet."><p>${run.started_at ? "The first one is at work." : "The run has not begun."}</p><//>`;
   const [begin, whole] = bounds(run.steps);
-  return html`<ol class="steps">${run.steps.map((step, index) => html`<${Step} key=${step.path} run=${run} index=${index} step=${step} begin=${begin} whole=${whole}
+  return html`<ol class="steps">${rows.map(({ step, index }) => html`<${Step} key=${step.path} run=${run} index=${index} step=${step} begin=${begin} whole=${whole}
     open=${step.path === chosen} toggle=${() => choose(step.path === chosen ? "" : step.path)} />`)}</ol>`;
+}
+
+/** {step, index} as they are read: a step stands above those inside it, though it ends after them, as the journal has it. */
+function inOrder(steps) {
+  const firsts = new Map(); // where the first step inside each path stands
+  steps.forEach(({ path }, index) => {
+    for (const { index: end } of path.matchAll(/[.[]|$/g)) if (!firsts.has(path.slice(0, end))) firsts.set(path.slice(0, end), index);
+  });
+  const rows = steps.map((step, index) => ({ step, index }));
+  return rows.sort((one, other) => firsts.get(one.step.path) - firsts.get(other.step.path) || one.step.path.length - other.step.path.length);
 }
 
 /** When the first step began, in ms, and how long it took until the last one ended. */

@@ -1,6 +1,6 @@
 // Tickets as a board: a column for each state of their life, a board for each tracker.
 import { html, useEffect } from "../vendor/preact.js";
-import { get, post } from "../api.js";
+import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { Dialog } from "../components/dialog.js";
@@ -15,6 +15,8 @@ import { query, setQuery } from "../router.js";
 import { onStream } from "../stream.js";
 
 const REFRESH_MS = 15000;
+const MOST_BYTES = 20_000; // of one value of a run; an address is shorter
+const WEB = /^https?:\/\//;
 /** The columns: what a ticket shows, and the states of runs that have shown nothing yet. */
 const COLUMNS = [
   ["pending", ["pending", "enqueued", "ready", "held"]],
@@ -37,7 +39,7 @@ function Boards({ trackers }) {
   const chosen = useTab("tracker", tabs);
   const tracker = trackers.find((one) => one.name === chosen);
   const found = useResource((signal) => get("/api/tickets", { tracker: chosen, limit: 500 }, { signal }), [chosen]);
-  useInterval(found.reload, REFRESH_MS);
+  useInterval(found.refresh, REFRESH_MS);
   useEffect(() => onStream("run", (row) => row.trigger.startsWith(chosen) && found.reload()), [chosen, found.reload]);
   const open = query.value.ticket;
   return html`<div class="stack">
@@ -92,13 +94,14 @@ function Ticket({ tracker, ticket, reload }) {
     <${Shown} of=${found} what="the ticket" show=${(shown) => html`
       <p><strong>${line(shown.title)}</strong></p>
       <dl class="facts">
-        <dt>Where it stands</dt><dd><${Pill} status=${shown.standing} /> ${line(shown.reason, 300)}</dd>
+        <dt>Where it stands</dt><dd><${Pill} status=${shown.standing}>${words(shown.standing).replace(":", ", ")}<//> ${line(shown.reason, 300)}</dd>
         <dt>Pipeline</dt><dd>${shown.pipeline || "none"}</dd>
-        <dt>At its platform</dt><dd>${words(shown.status)}${shown.closed ? ", closed" : ""}; ${shown.labels.length ? `labels ${shown.labels.map((label) => line(label, 40)).join(", ")}` : "no labels"} ${webLink(shown.url)}</dd>
+        <dt>At its platform</dt><dd>${words(shown.status)}${shown.closed ? ", closed" : ""}; ${shown.labels.length ? `labels ${shown.labels.map((label) => line(label, 40)).join(", ")}` : "no labels"} ${webLink(shown.url, "Open it there")}</dd>
         ${shown.memory && html`<dt>What it shows</dt><dd>${words(shown.memory.shown ?? "nothing")}</dd>`}
+        ${shown.runs.length > 0 && html`<${NewestRun} key=${shown.runs[0].id} id=${shown.runs[0].id} outcome=${shown.runs[0].outcome} />`}
       </dl>
       <h3>Runs</h3>
-      <ul class="feed-list">${shown.runs.map((run) => html`<li key=${run.id}><span class="dim"><${Ago} at=${run.created_at} /></span><${Link} to="/runs/${run.id}" class="title">${run.workflow}<//><${Pill} status=${run.outcome} />${run.error && html`<span class="why">${line(run.error, 300)}</span>`}</li>`)}</ul>
+      <ul class="feed-list">${shown.runs.map((run) => html`<li key=${run.id}><${Ago} at=${run.created_at} /><${Link} to="/runs/${run.id}" class="title">${run.workflow}<//><${Pill} status=${run.outcome} />${run.error && html`<span class="why">${line(run.error, 300)}</span>`}</li>`)}</ul>
       ${shown.next && html`<p class="dim">Next: <${Advice} text=${shown.next} /></p>`}
       <p class="buttons">
         <${Action} operation="tickets.claim" act=${() => act("claim", `${ticket} is claimed`)} then=${then}>Claim<//>
@@ -108,8 +111,33 @@ function Ticket({ tracker, ticket, reload }) {
   <//>`;
 }
 
+/** Who was trusted to start the newest run, what it cost, and the pull request that it made. */
+function NewestRun({ id, outcome }) {
+  const found = useResource((signal) => get(at`/api/runs/${id}`, { cut: MOST_BYTES }, { signal }), [id, outcome]);
+  if (!found.data) return html`<dt>Its newest run</dt><dd class=${found.error ? "wrong" : "dim"}>${found.error ? line(found.error.message, 300) : "is being read…"}</dd>`;
+  const { steps } = found.data;
+  const sum = (name) => steps.reduce((total, step) => total + (step[name] ?? 0), 0);
+  const [tokens, usd] = [sum("tokens"), sum("usd")];
+  const cost = [usd > 0 && `${usd.toFixed(2)} USD`, tokens > 0 && count(tokens, "token")].filter(Boolean).join(", ");
+  const labeller = steps.findLast((step) => step.action === "ticket.preflight" && step.status === "ok")?.output?.labelled_by;
+  const made = pullRequestOf(steps);
+  return html`<dt>Trust</dt><dd>${labeller ? `${line(labeller, 80)} put the label on, and was trusted` : "nobody was trusted to start it by a label"}</dd>
+    <dt>Cost</dt><dd>${cost || "no model was asked"}</dd>
+    <dt>Pull request</dt><dd>${made ? webLink(made, line(made, 120)) : "none"}</dd>`;
+}
+
+/** The address of the newest pull request that a step reported. */
+export function pullRequestOf(steps) {
+  for (const { action, output } of steps.toReversed()) {
+    const names = action.includes("pull_request") ? ["pr_url", "pull_request", "url"] : ["pr_url"];
+    const found = names.map((name) => output?.[name]).find((value) => typeof value === "string" && WEB.test(value));
+    if (found) return found;
+  }
+  return "";
+}
+
 /** A link to the platform, for web addresses only: what a source sends is never a script. */
-function webLink(address) {
-  if (!/^https?:\/\//.test(address ?? "")) return null;
-  return html`<a href=${address} target="_blank" rel="noreferrer noopener">Open it there</a>`;
+function webLink(address, words) {
+  if (!WEB.test(address ?? "")) return null;
+  return html`<a href=${address} target="_blank" rel="noreferrer noopener">${words}</a>`;
 }

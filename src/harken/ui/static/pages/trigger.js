@@ -27,7 +27,7 @@ const REFRESH_MS = 5000;
 
 export default function Trigger({ name }) {
   const found = useResource((signal) => get(at`/api/triggers/${name}`, {}, { signal }), [name]);
-  useInterval(found.reload, REFRESH_MS);
+  useInterval(found.refresh, REFRESH_MS);
   return html`<${Shown} of=${found} what=${name} show=${(trigger) => html`<${Whole} trigger=${trigger} reload=${found.reload} />`} />`;
 }
 
@@ -73,7 +73,7 @@ function Fact({ words: name, value, unit, note, small }) {
 /** What it decided about the newest events of each outcome, and which clause held most of them back. */
 function Decisions({ trigger }) {
   const found = useResource((signal) => get(at`/api/triggers/${trigger.name}/bank`, { limit: 20 }, { signal }), [trigger.name]);
-  useInterval(found.reload, REFRESH_MS);
+  useInterval(found.refresh, REFRESH_MS);
   return html`${trigger.clauses?.length > 0 && html`<section class="card" aria-labelledby="clauses"><h2 id="clauses">What the condition holds back</h2>
       <${Table} label="Clauses" columns=${CLAUSES} rows=${trigger.clauses} keyOf=${(row) => row.clause} /></section>`}
     ${trigger.timeline?.length > 0 && html`<section class="card" aria-labelledby="timeline"><h2 id="timeline">How events are gathered</h2><pre class="timeline">${trigger.timeline.join("\n")}</pre></section>`}

@@ -67,6 +67,7 @@ function Graph({ workflow }) {
     if (row.id === chosen) run.reload();
     runs.reload();
   }), [workflow.name, chosen, run.reload, runs.reload]);
+  useEffect(() => onStream("begin", () => (run.reload(), runs.reload())), [run.reload, runs.reload]);
   const steps = workflow.definition.steps ?? [];
   if (!steps.length) return html`<${Empty} title="This workflow has no steps."><p>Its runs record that the event happened, and nothing more.</p><//>`;
   return html`<div class="stack">

@@ -1,0 +1,396 @@
+"""Triggers as rows: made, changed and removed over the API while the application runs, and there after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.config.stored_triggers import SCHEMA_VERSION, as_file, from_file, read_row
+from harken.errors import Malformed, Misconfigured, NotFound, Outdated, Refused, StoreUnavailable, Unconditional
+from harken.ingest.intake import Intake
+from harken.operate.stored_triggers import InvalidRow
+from harken.store import DocumentChange
+from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_ROW
+from harken.testing import VirtualClock, virtual
+from tests.system.hostile.world import House
+
+FLOW = """\
+name: hello
+trigger: {schedule: {every: 1h}}
+steps:
+  - {id: say, action: transform, set: {text: hello}}
+"""
+STEPS = {"steps": [{"id": "say", "action": "transform", "set": {"text": "hi"}}]}
+HOURLY: dict[str, Any] = {"provider": "schedule", "config": {"every": "1h"}, "workflow": STEPS}
+
+
+def begin(directory: Path, clock: VirtualClock) -> House:
+    directory.joinpath("harken.yaml").write_text("{}\n")
+    directory.joinpath("workflows").mkdir(exist_ok=True)
+    directory.joinpath("workflows/hello.yaml").write_text(FLOW)
+    return House(directory, clock)
+
+
+async def names(house: House) -> dict[str, str]:
+    """What there is; nothing has been read yet, or all reads were good."""
+    found = {row["name"]: row["status"] for row in (await house.ask("triggers.list"))["items"]}
+    return {name: "fine" if status in ("new", "healthy") else status for name, status in found.items()}
+
+
+async def finished(house: House, workflow: str) -> int:
+    return len((await house.ask("runs.list", workflow=workflow, status="done"))["items"])
+
+
+@virtual
+async def test_a_row_reads_and_runs_at_once_and_after_a_restart(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    row = await house.ask("triggers.create", name="mine", **HOURLY)
+    await asyncio.sleep(3 * 3600)
+    assert await finished(house, "mine") == 3
+    await house.down()
+    await house.up()
+    await asyncio.sleep(2 * 3600)
+    assert await finished(house, "mine") >= 5
+    shown = await house.ask("triggers.show", name=row["id"])
+    assert (shown["name"], shown["row"]["provider"], shown["revision"]) == ("mine", "schedule", "1")
+    assert shown["row"]["schema_version"] == SCHEMA_VERSION
+    await house.down()
+
+
+@virtual
+async def test_a_row_may_start_a_workflow_of_the_files_and_follows_its_revision(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", **{**HOURLY, "workflow": "hello"})
+    tmp_path.joinpath("workflows/hello.yaml").write_text(FLOW.replace("text: hello", "text: other"))
+    await house.app.controller.reload()
+    revisions = {row["name"]: row["rev"] for row in (await house.ask("workflows.list"))["items"]}
+    triggers = {trigger.name: trigger for trigger in house.app.loaded.triggers}
+    assert triggers["mine"].workflow_rev == triggers["hello"].workflow_rev == revisions["hello"]
+    assert await names(house) == {"hello": "fine", "mine": "fine"}
+    await house.down()
+
+
+@virtual
+async def test_a_change_needs_the_version_that_was_read(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", **HOURLY)
+    with pytest.raises(Unconditional):
+        await house.ask("triggers.edit", name="mine", condition="true")
+    changed = await house.ask("triggers.edit", name="mine", condition="event.n > 1", match='"1"')
+    assert (changed["revision"], changed["condition"]) == ("2", "event.n > 1")
+    for operation, given in (("edit", {"enabled": False}), ("delete", {}), ("replace", HOURLY)):
+        with pytest.raises(Outdated):
+            await house.ask(f"triggers.{operation}", name="mine", match='"1"', **given)
+    replaced = await house.ask("triggers.replace", name="mine", match='"2"', **HOURLY)
+    assert (replaced["condition"], replaced["created_at"]) == ("", changed["created_at"])
+    await house.down()
+
+
+@virtual
+async def test_a_row_that_is_not_enabled_does_nothing_until_it_is(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", enabled=False, **HOURLY)
+    await asyncio.sleep(2 * 3600)
+    assert await names(house) == {"hello": "fine", "mine": "disabled"}
+    assert await finished(house, "mine") == 0
+    await house.ask("triggers.edit", name="mine", enabled=True, match="*")
+    await asyncio.sleep(2 * 3600)
+    assert await finished(house, "mine") > 0
+    await house.down()
+
+
+@virtual
+async def test_a_row_that_is_deleted_is_gone_and_its_name_is_free(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    first = await house.ask("triggers.create", name="mine", **HOURLY)
+    await house.ask("triggers.delete", name="mine", match='"1"')
+    assert await names(house) == {"hello": "fine"}
+    with pytest.raises(NotFound):
+        await house.ask("triggers.show", name=first["id"])
+    again = await house.ask("triggers.create", name="mine", **HOURLY)
+    assert again["id"] != first["id"]
+    await house.down()
+
+
+@virtual
+async def test_what_is_wrong_with_a_row_is_said_as_of_a_file(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    wrong = {**HOURLY, "condition": "event.n >", "config": {"every": "1h", "tzz": "UTC"}}
+    with pytest.raises(InvalidRow) as raised:
+        await house.ask("triggers.create", name="mine", **wrong)
+    rows = raised.value.findings
+    tmp_path.joinpath("workflows/mine.yaml").write_text(
+        "name: mine\ntrigger:\n  schedule:\n    every: 1h\n    tzz: UTC\n  condition: event.n >\n"
+        "steps:\n  - id: say\n    action: transform\n    set:\n      text: hi\n"
+    )
+    answer = await house.app.controller.reload()
+    of_file = [line.split(": ", 1)[1] for line in answer["findings"] if "mine.yaml" in line]
+    assert [row["text"].split(": ", 1)[1] for row in rows] == of_file
+    assert [row["line"] for row in rows] == [int(line.split(":")[1]) for line in answer["findings"]]
+    await house.down()
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"name": "hello"}, Refused),
+        ({"provider": "pol"}, Misconfigured),
+        ({"workflow": "nobody"}, Misconfigured),
+        ({"workflow": {}}, Misconfigured),
+        ({"workflow": 7}, Misconfigured),
+        ({"name": "a/b"}, Misconfigured),
+        ({"config": {"every": "${HOME}"}}, Misconfigured),
+    ],
+)
+@virtual
+async def test_a_row_that_cannot_be_is_refused_and_nothing_stays(
+    clock: VirtualClock, tmp_path: Path, given: dict[str, Any], error: type[Exception]
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    with pytest.raises(error):
+        await house.ask("triggers.create", **{"name": "mine", **HOURLY, **given})
+    assert await names(house) == {"hello": "fine"}
+    assert await house.app.store.documents("trigger") == []
+    await house.down()
+
+
+@virtual
+async def test_a_trigger_of_a_file_is_changed_in_its_file(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    with pytest.raises(Refused, match=r"workflows/hello\.yaml:2"):
+        await house.ask("triggers.edit", name="hello", enabled=False, match="*")
+    exported = await house.ask("triggers.export", name="hello")
+    assert from_file_text(exported["yaml"])["provider"] == "schedule"
+    await house.down()
+
+
+@virtual
+async def test_an_export_of_a_row_is_a_file_that_does_the_same(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", options={"overlap": "skip"}, condition="true", **HOURLY)
+    before = {trigger.name: trigger for trigger in house.app.loaded.triggers}["mine"]
+    exported = await house.ask("triggers.export", name="mine")
+    await house.ask("triggers.delete", name="mine", match="*")
+    tmp_path.joinpath("workflows/mine.yaml").write_text(exported["yaml"])
+    await house.app.controller.reload()
+    after = {trigger.name: trigger for trigger in house.app.loaded.triggers}["mine"]
+    assert (after.condition, after.overlap, after.workflow_rev) == (before.condition, "skip", before.workflow_rev)
+    await house.down()
+
+
+@virtual
+async def test_a_secret_in_a_row_is_kept_apart_and_never_shown(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    hook = {"provider": "webhook", "config": {"secret": "k3y-of-the-hook-7"}, "workflow": STEPS}
+    row = await house.ask("triggers.create", name="hook", **hook)
+    shown = await house.ask("triggers.show", name="hook")
+    exported = await house.ask("triggers.export", name="hook")
+    documents = await house.app.store.documents("trigger")
+    assert row["config"]["secret"].startswith("${secret:trigger-")
+    assert "k3y-of-the-hook-7" not in f"{row}{shown}{exported}{documents}"
+    assert "k3y-of-the-hook-7" in house.app.loaded.secrets
+    [listed] = (await house.ask("webhooks.list"))["items"]
+    assert listed["triggers"] == ["hook"]
+    await house.ask("triggers.delete", name="hook", match="*")
+    assert (await house.ask("webhooks.list"))["items"] == []
+    await house.down()
+
+
+@virtual
+async def test_of_rows_with_the_same_name_that_are_made_at_once_there_is_one(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    made = [house.ask("triggers.create", name="mine", **HOURLY) for _ in range(5)]
+    found = await asyncio.gather(*made, return_exceptions=True)
+    assert sorted(type(one).__name__ for one in found) == ["Refused"] * 4 + ["dict"]
+    assert await names(house) == {"hello": "fine", "mine": "fine"}
+    await house.down()
+
+
+@virtual
+async def test_rows_that_read_the_same_share_a_feed_and_leave_it_one_by_one(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    tmp_path.joinpath("harken.yaml").write_text(
+        "feeds: {ticks: {integration: json, query: {url: 'https://news.example/all'}, interval: 1h}}\n"
+    )
+    await house.up()
+    for name in ("one", "two"):
+        await house.ask("triggers.create", name=name, provider="feed", config="ticks", workflow="hello")
+    listeners = await house.app.store.listeners("ticks")
+    assert [trigger.name for trigger, _ in listeners.triggers] == ["one", "two"]
+    await house.ask("triggers.delete", name="one", match="*")
+    listeners = await house.app.store.listeners("ticks")
+    assert [trigger.name for trigger, _ in listeners.triggers] == ["two"]
+    assert "ticks" in {feed.name for feed in house.app.loaded.feeds}
+    await house.down()
+
+
+def test_a_row_is_the_file_that_it_stands_for() -> None:
+    file = {"name": "a", "trigger": {"schedule": {"every": "1h"}, "condition": "true", "priority": 3}, **STEPS}
+    moment = "2026-01-01T00:00:00Z"
+    row = read_row({"id": "x", "created_at": moment, "updated_at": moment, **from_file(file)})
+    assert as_file(row) == file
+
+
+def test_a_row_of_a_newer_harken_is_refused() -> None:
+    with pytest.raises(Refused, match="newer"):
+        read_row({"name": "a", "schema_version": SCHEMA_VERSION + 1})
+
+
+def from_file_text(text: str) -> dict[str, Any]:
+    import yaml
+
+    return from_file(yaml.safe_load(text))
+
+
+def test_a_file_without_a_kind_is_no_row() -> None:
+    with pytest.raises(Misconfigured):
+        from_file({"name": "a", "steps": []})
+    assert issubclass(Unconditional, Malformed)
+
+
+@virtual
+async def test_a_new_row_may_have_the_name_of_one_that_was_deleted_since_the_last_look(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="same", **HOURLY)
+    store = house.app.store
+    old = await store.get(TRIGGER_ROW, house.app.loaded.rows["same"])
+    noted = await store.get(TRIGGER_LOG, CHANGES)
+    assert old is not None and noted is not None
+    recent = [*noted.value["recent"], old.name]
+    gone = DocumentChange(kind=TRIGGER_ROW, name=old.name)
+    await store.change([gone, DocumentChange(kind=TRIGGER_LOG, name=CHANGES, value={"recent": recent})])
+    # its id comes before that of the old one
+    new = DocumentChange(kind=TRIGGER_ROW, name="0-new", value={**old.value, "id": "0-new"})
+    await store.change([new, DocumentChange(kind=TRIGGER_LOG, name=CHANGES, value={"recent": [*recent, "0-new"]})])
+    await house.app.controller.sync_rows()
+    assert (house.app.loaded.rows["same"], dict(house.app.loaded.refused)) == ("0-new", {})
+    await house.down()
+
+
+@virtual
+async def test_rows_that_change_after_a_reload_that_failed_do_not_bring_its_files(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="old", **HOURLY)
+    tmp_path.joinpath("workflows/late.yaml").write_text(FLOW.replace("hello", "late"))
+    with monkeypatch.context() as broken:
+        broken.setattr(Intake, "apply", _fail)
+        with pytest.raises(StoreUnavailable):
+            await house.app.controller.reload()
+    await house.ask("triggers.delete", name="old", match="*")
+    await house.ask("triggers.create", name="new", **HOURLY)
+    assert {trigger.name for trigger in house.app.loaded.triggers} == {"hello", "new"}
+    assert await names(house) == {"hello": "fine", "new": "fine"}
+    await house.app.controller.reload()
+    assert await names(house) == {"hello": "fine", "late": "fine", "new": "fine"}
+    await house.down()
+
+
+async def _fail(*given: Any, **options: Any) -> None:
+    raise StoreUnavailable("the store is away")
+
+
+@virtual
+async def test_a_list_has_the_rows_that_were_made_and_deleted_since_the_last_one(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    for name in ("b", "d"):
+        await house.ask("triggers.create", name=name, **HOURLY)
+    context = house.app.operator._context
+    before = context.trigger_names()
+    await house.ask("triggers.create", name="c", **HOURLY)
+    await house.ask("triggers.edit", name="d", condition="false", match="*")
+    await house.ask("triggers.delete", name="b", match="*")
+    assert list(context.trigger_names()) == ["c", "d", "hello"]
+    assert list(before) == ["b", "d", "hello"]
+    await house.down()
+
+
+@virtual
+async def test_whoever_has_an_older_configuration_sees_it_as_it_was(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", **HOURLY)
+    older = house.app.loaded
+    await house.ask("triggers.delete", name="mine", match="*")
+    await house.ask("triggers.create", name="other", **HOURLY)
+    assert [trigger.name for trigger in older.triggers] == ["hello", "mine"]
+    assert [trigger.name for trigger in house.app.loaded.triggers] == ["hello", "other"]
+    assert ("mine" in older.workflows, "other" in older.workflows, "mine" in older.rows) == (True, False, True)
+    assert older.trigger("mine") is not None and house.app.loaded.trigger("mine") is None
+    await house.down()
+
+
+async def call(house: House, path: str, secret: str) -> int:
+    """Send a signed webhook to the path; the status of the answer."""
+    body, sent = b'{"n": 1}', []
+    mark = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"x-signature", f"sha256={mark}".encode())]
+    scope = {"method": "POST", "path": path, "headers": headers, "query_string": b"", "client": ("203.0.113.7", 9)}
+    await house.app.intake.webhooks(scope, receive, send)
+    return int(sent[0]["status"])
+
+
+@virtual
+async def test_the_webhook_of_a_row_is_changed_and_removed_without_a_look_at_the_others(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    whole: list[Intake] = []
+    monkeypatch.setattr(Intake, "_serve_webhooks", whole.append)
+    for name in ("one", "two"):
+        config = {"secret": f"first-secret-of-{name}", "header": "X-Signature"}
+        await house.ask("triggers.create", name=name, provider="webhook", config=config, workflow=STEPS)
+    one, two = "/webhooks/generic/one", "/webhooks/generic/two"
+    assert await call(house, one, "first-secret-of-one") == 202
+    config = {"secret": "second-secret-of-one", "header": "X-Signature"}
+    await house.ask("triggers.edit", name="one", config=config, match="*")
+    assert (await call(house, one, "first-secret-of-one"), await call(house, one, "second-secret-of-one")) == (401, 200)
+    assert await call(house, two, "first-secret-of-two") == 202
+    assert house.app.intake.webhooks.refusals.count("generic/one") == 1
+    await house.ask("triggers.delete", name="one", match="*")
+    assert (await call(house, one, "second-secret-of-one"), await call(house, two, "first-secret-of-two")) == (404, 200)
+    assert house.app.intake.webhooks.refusals.count("generic/one") == 0
+    await house.ask("triggers.edit", name="two", enabled=False, match="*")
+    assert await call(house, two, "first-secret-of-two") == 404
+    await house.ask("triggers.edit", name="two", enabled=True, match="*")
+    assert await call(house, two, "first-secret-of-two") == 200
+    assert whole == []
+    await house.down()

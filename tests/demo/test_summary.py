@@ -1,0 +1,36 @@
+"""What `harken demo` says at its end."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harken.demo import _text
+from harken.demo.audit import Summary
+
+QUIET = Summary(
+    seconds=0.2,
+    events_at_source=0,
+    recorded=0,
+    runs=0,
+    lost=0,
+    duplicate=0,
+    unexpected=0,
+    rate_limited=0,
+    late=0,
+    deliveries=0,
+    dead_letters=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("happened", "said"),
+    [
+        ({}, "It was stopped before anything happened."),
+        ({"events_at_source": 3, "recorded": 3}, "Nothing was lost, doubled or made up."),
+        ({"events_at_source": 3, "recorded": 3, "lost": 1}, "This demo did not go well."),
+    ],
+)
+def test_the_last_sentence_is_what_happened(happened: dict[str, int], said: str) -> None:
+    *_, sentence, _, _ = _text(msgspec.structs.replace(QUIET, **happened), "").splitlines()
+    assert sentence == f"{said} The next step, also without an account:"
