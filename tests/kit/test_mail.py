@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from harken.language.cel import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
 from harken.services.imap import Account, MarkParams
 from harken.services.imap import Query as ImapQuery
+from tests.cpu_time import cpu_at_most
 
 
 def letter(text: str = "", **headers: str) -> MailMessage:
@@ -76,10 +76,9 @@ class TestSender:
         assert sender_of(["ana@Bücher.example"]) == "ana@xn--bcher-kva.example"
 
     def test_a_long_hostile_header_takes_no_time(self):
-        began = time.process_time()
-        for header in ("(" * 2000, '"' * 1999, "<" * 2000, '"\\' * 1000, "a@" * 1000):
-            assert sender_of([header]) == ""
-        assert time.process_time() - began < 0.5
+        with cpu_at_most(0.5):
+            for header in ("(" * 2000, '"' * 1999, "<" * 2000, '"\\' * 1000, "a@" * 1000):
+                assert sender_of([header]) == ""
 
 
 class TestAllowlist:
@@ -138,9 +137,8 @@ class TestExtract:
     )
     @pytest.mark.parametrize("text", ["a" * LONGEST + "!", "ab" * (LONGEST // 2)])
     def test_no_mail_makes_an_expression_run_for_ever(self, pattern: str, text: str):
-        began = time.process_time()
-        extract_fields({"x": pattern}, [text])
-        assert time.process_time() - began < 2
+        with cpu_at_most(2):
+            extract_fields({"x": pattern}, [text])
 
     @pytest.mark.parametrize(
         ("pattern", "why"),

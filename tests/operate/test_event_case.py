@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import msgspec
@@ -13,6 +12,7 @@ from harken.event import Event
 from harken.operate.anonymize import Anonymiser
 from harken.operate.event_case import MOST_BYTES
 from harken.operate.principal import Principal
+from tests.cpu_time import cpu_at_most
 from tests.operate.operator_world import Office
 
 SECRET = "s3cr3t-of-the-installation-42"
@@ -94,6 +94,5 @@ async def test_what_cannot_be_a_case_is_refused_with_the_way_out(office: Office)
 
 @pytest.mark.parametrize("data", [{"x": "a" * 64_000}, {"x": "(1-" * 20_000}, {"_birth" * 10_000 + "!": "a"}])
 def test_no_text_takes_long_to_be_searched_for_people(data: dict[str, str]) -> None:
-    began = time.process_time()
-    Anonymiser(()).data(data)
-    assert time.process_time() - began < 1
+    with cpu_at_most(1):
+        Anonymiser(()).data(data)
