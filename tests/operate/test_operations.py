@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.config.settings import Models, Settings
+from harken.config.settings import Models, Retention, Settings
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.operator import OPERATIONS, Operator
 from harken.runs import Dead, Park, StepRecord
@@ -301,6 +301,19 @@ async def test_a_sound_store_has_no_problems(office: Office) -> None:
     await office.shows(office.incident("INC-1"))
     found = await office.ask("store.check")
     assert (found["ok"], found["problems"], found["space"]["advice"]) == (True, [], "")
+
+
+async def test_what_is_kept_for_how_long_is_as_configured_and_counted(office: Office) -> None:
+    await office.shows(office.incident("INC-1"))
+    office.operator.loaded = replace(
+        office.loaded, settings=Settings(retention=Retention(events="36h", audit="400d", keep_last=0))
+    )
+    rows = {row["name"]: row for row in (await office.ask("store.retention"))["items"]}
+    assert set(rows) == set(Retention.model_fields)
+    assert (rows["events"]["keeps"], rows["events"]["keep_seconds"], rows["events"]["stored"]) == ("1d12h", 129_600, 1)
+    assert (rows["runs"]["keeps"], rows["runs"]["stored"]) == ("30d", 2)
+    assert (rows["audit"]["keeps"], rows["audit"]["stored"]) == ("400d", None)
+    assert rows["keep_last"]["keeps"] == "none"
 
 
 async def test_what_needs_an_engine_says_to_start_one(office: Office) -> None:

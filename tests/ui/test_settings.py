@@ -33,6 +33,14 @@ async def test_a_token_is_made_shown_once_and_revoked_and_the_audit_log_tells_it
     await expect(page.get_by_text("No entries fit the filter.")).to_be_visible()
 
 
+async def test_how_long_records_are_kept_is_shown_with_how_many_there_are(page: Page, harken: HarkenProcess) -> None:
+    await page.goto("/settings?tab=retention")
+    kept = page.get_by_role("table", name="Retention")
+    await expect(kept.get_by_role("row").filter(has_text="runs that are over")).to_contain_text("30d")
+    rows = (await harken.call("GET", "/api/store/retention"))["items"]
+    await expect(kept.get_by_role("row")).to_have_count(len(rows) + 1)
+
+
 async def test_a_mistake_in_a_file_is_a_finding_with_its_place(page: Page, harken: HarkenProcess) -> None:
     harken.write({"workflows/wrong.yaml": "name: wrong\nsteps:\n  - {id: a, action: nonsense}\n"})
     await page.goto("/settings?tab=configuration")

@@ -114,6 +114,7 @@ _TABLE = (
     _get("config.check", "/api/config/check"),
     _get("config.schema", "/api/config/schema", file="text"),
     _post("store.check", "/api/store/check"),
+    _get("store.retention", "/api/store/retention"),
     _post("store.backup", "/api/store/backup", target="text"),
     _list("triggers.list", "/api/triggers", type="text", where="filter", fields="fields"),
     _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),

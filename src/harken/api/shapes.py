@@ -414,6 +414,19 @@ class Doctor(TypedDict):
     ok: bool
 
 
+class RetentionRow(TypedDict):
+    name: str
+    what: str
+    keeps: str
+    keep_seconds: float | None
+    stored: int | None
+
+
+class RetentionRows(TypedDict):
+    items: list[RetentionRow]
+    next: None
+
+
 class Me(TypedDict):
     """The caller. `operations`: all that its role and scope allow, on what it may see; `way`: how it was recognised."""
 
@@ -685,6 +698,7 @@ ANSWERS: Mapping[str, Any] = {
     "activity": Activity,
     "triggers.activity": TriggerActivity,
     "doctor": Doctor,
+    "store.retention": RetentionRows,
     "triggers.list": Trigger,
     "triggers.show": TriggerDetail,
     "triggers.explain": Explanation,

@@ -7,18 +7,19 @@ from typing import Any
 import click
 
 from harken.cli.invocation import Session, command, keep_quiet
-from harken.cli.output import print_json, say
+from harken.cli.output import listing, print_json, say
 from harken.errors import NotFound, Refused
 
 __all__ = ["store_command"]
 
 
 NEW_KEY = "HARKEN_NEW_ENCRYPTION_KEY"
+RETENTION = (("retention", "name"), ("kept for", "keeps"), ("stored", "stored"), ("what", "what"))
 
 
 @click.group("store", context_settings={"help_option_names": ["-h", "--help"]})
 def store_command() -> None:
-    """Check, compact, back up, restore and rekey the store."""
+    """Check, compact, back up, restore and rekey the store; see what it keeps."""
 
 
 @command(store_command, "check")
@@ -38,6 +39,12 @@ def check_store(session: Session) -> int:
         if answer["space"]["advice"]:
             say(_space_line(answer["space"]))
     return 0 if answer["ok"] else 1
+
+
+@command(store_command, "retention")
+def show_retention(session: Session) -> None:
+    """Show how long events, runs, reads and the audit log are kept, and how many there are."""
+    listing(session, session.call("store.retention"), RETENTION, "Nothing is kept.")
 
 
 def _space_line(space: dict[str, Any]) -> str:

@@ -54,6 +54,7 @@ from harken.operate.principal import OPERATOR, Principal
 from harken.operate.progress import Report, ignore
 from harken.operate.replay import replay_range
 from harken.operate.rerun import rerun
+from harken.operate.retention import list_retention
 from harken.operate.runs import micros
 from harken.operate.seek import seek
 from harken.operate.trigger_activity_counts import trigger_activity
@@ -88,6 +89,7 @@ READS: Mapping[str, Operation] = {
     "config.check": status.check_config,
     "config.schema": config_schema.schema,
     "store.check": status.check_store,
+    "store.retention": list_retention,
     "triggers.list": triggers.list_triggers,
     "triggers.activity": trigger_activity,
     "triggers.show": triggers.show,

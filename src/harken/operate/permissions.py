@@ -63,6 +63,7 @@ PERMISSIONS: Mapping[str, Permission] = {
     "config.check": _EVERYTHING,
     "config.schema": _EVERYTHING,
     "store.check": _does("everything"),
+    "store.retention": _EVERYTHING,
     "store.backup": _ADMIN,
     "triggers.list": _sees("list", "name"),
     "triggers.activity": _sees("list", "name"),

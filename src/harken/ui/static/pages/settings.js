@@ -1,4 +1,4 @@
-// Tokens, the audit log, and the configuration as it runs.
+// Tokens, the audit log, how long records are kept, and the configuration as it runs.
 import { html, useState } from "../vendor/preact.js";
 import { at, get, getAll, post } from "../api.js";
 import { Action } from "../components/action.js";
@@ -9,13 +9,13 @@ import { Empty, FilteredOut, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock } from "../components/time_text.js";
-import { count, line, words } from "../format.js";
+import { count, line, number, words } from "../format.js";
 import { useDraft, useResource } from "../resource.js";
 import { query, setQuery } from "../router.js";
 import { may, me, signOut } from "../session.js";
 
-const TABS = [["health", "Health", "doctor"], ["configuration", "Configuration", "config.check"], ["tokens", "Tokens and roles", "tokens.list"], ["audit", "Audit", "audit.list"], ["you", "You", "me"]];
-const VIEWS = { health: Health, configuration: Configuration, tokens: Tokens, audit: Audit, you: You };
+const TABS = [["health", "Health", "doctor"], ["configuration", "Configuration", "config.check"], ["retention", "Retention", "store.retention"], ["tokens", "Tokens and roles", "tokens.list"], ["audit", "Audit", "audit.list"], ["you", "You", "me"]];
+const VIEWS = { health: Health, configuration: Configuration, retention: Retention, tokens: Tokens, audit: Audit, you: You };
 
 export default function Settings() {
   const allowed = TABS.filter(([, , operation]) => may(operation));
@@ -58,6 +58,18 @@ function Configuration() {
 }
 
 const WORDS = { add: "Would be added", replace: "Would be replaced", remove: "Would be removed", refused: "Refused; see the findings" };
+
+function Retention() {
+  const found = useResource((signal) => get("/api/store/retention", {}, { signal }), []);
+  const columns = [
+    { name: "what", words: "What", cell: (row) => html`${row.what}<div class="dim"><code>${row.name}</code></div>` },
+    { name: "keeps", words: "Kept for", cell: (row) => row.keeps },
+    { name: "stored", words: "Stored now", cell: (row) => (row.stored === null ? html`<span class="dim">not counted</span>` : number(row.stored)) },
+  ];
+  return html`<section class="card" aria-labelledby="retention"><h2 id="retention">How long records are kept</h2>
+    <${Shown} of=${found} what="how long records are kept" show=${(page) => html`<${Table} label="Retention" columns=${columns} rows=${page.items} keyOf=${(row) => row.name} />`} />
+    <p class="dim below">Change it under <code>retention:</code> in harken.yaml. What is starred, or needed by an open run, stays; what a feed remembers of its items does not depend on it.</p></section>`;
+}
 
 function Tokens() {
   const found = useResource((signal) => getAll("/api/tokens", {}, { signal }), []);
