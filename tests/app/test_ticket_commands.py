@@ -78,10 +78,11 @@ async def test_a_ticket_is_listed_and_shown_with_its_runs_and_the_next_command(
         [row] = (await call(app, "tickets.list"))["items"]
         assert (row["ticket"], row["status"], row["shown"]) == (name, "done", "done")
         assert (row["pipeline"], row["project"]) == ("fix-bug", "my-api")
+        assert (row["labelled_by"], row["tokens"], row["usd"], row["pull_request"]) == ("leo", 0, 0, "")
         assert (await call(app, "tickets.list", state="failed"))["items"] == []
         shown = await call(app, "tickets.show", ticket=name)
         assert (shown["standing"], shown["pipeline"], len(shown["runs"])) == ("claimed:done", "fix-bug", 1)
-        assert shown["memory"]["shown"] == "done"
+        assert (shown["memory"]["shown"], shown["labelled_by"]) == ("done", "leo")
         assert shown["next"].startswith("harken runs show ")
         assert (await call(app, "tickets.show", ticket=str(issue.number)))["ticket"] == name
 

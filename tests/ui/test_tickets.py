@@ -18,6 +18,10 @@ async def test_the_board_has_each_ticket_with_trust_cost_and_pull_request(browse
         try:
             await page.goto("/tickets")
             done = page.get_by_role("region", name="done")
+            card = done.get_by_role("listitem").filter(has_text="acme/shop#1")
+            await expect(card.get_by_text("label by leo")).to_be_visible()
+            await expect(card.get_by_text(re.compile(r"^0\.\d\d USD, [\d,]+ tokens$"))).to_be_visible()
+            await expect(card.get_by_role("link", name="Pull request 4")).to_be_visible()
             await done.get_by_role("button", name="acme/shop#1").click()
             ticket = page.get_by_role("dialog", name="acme/shop#1")
             await expect(ticket.get_by_text("leo put the label on, and was trusted")).to_be_visible()

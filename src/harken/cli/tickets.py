@@ -13,6 +13,14 @@ from harken.cli.retry_after import LONGEST_WAIT, call_patiently, wait_aloud
 
 __all__ = ["tickets_command", "trackers_command", "webhook_share"]
 
+
+def _cost(row: Mapping[str, Any]) -> str:
+    """`0.12 USD, 4,210 tokens`; nothing where no model was asked."""
+    usd = f"{row['usd']:.2f} USD" if row["usd"] else ""
+    tokens = f"{row['tokens']:,} tokens" if row["tokens"] else ""
+    return ", ".join(filter(None, (usd, tokens)))
+
+
 TICKETS: tuple[Column, ...] = (
     ("ticket", "ticket"),
     ("title", "title"),
@@ -23,6 +31,11 @@ TICKETS: tuple[Column, ...] = (
     ("since", "since"),
     ("error", "error"),
 )
+RESULTS: tuple[Column, ...] = (
+    ("cost", _cost),
+    ("pull request", "pull_request"),
+)
+"""Columns of a list in which a ticket has such a result."""
 RUNS: tuple[Column, ...] = (
     ("run", lambda run: run["id"][:12]),
     ("outcome", "outcome"),
@@ -84,7 +97,8 @@ def list_tickets(session: Session, **given: Any) -> None:
     if not answer["items"]:
         say("No ticket has had a run. What would start one: harken trackers test NAME")
         return
-    table(answer["items"], TICKETS)
+    costs = any(row["tokens"] or row["usd"] or row["pull_request"] for row in answer["items"])
+    table(answer["items"], (*TICKETS, *RESULTS) if costs else TICKETS)
     if answer["more"]:
         say("There are more: --limit 200")
 
@@ -97,7 +111,7 @@ def show_ticket(session: Session, ticket: str, tracker: str) -> None:
     if session.as_json:
         print_json(answer)
         return
-    fields(session, answer, hide=("runs", "memory", "next"))
+    fields(session, {**answer, "cost": _cost(answer)}, hide=("runs", "memory", "next", "tokens", "usd"))
     if answer["memory"]:
         print()
         say("What we remember of it")

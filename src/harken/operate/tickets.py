@@ -14,6 +14,7 @@ from harken.operate.context import Context
 from harken.operate.flat_rows import Plain, plain, run_row
 from harken.operate.paging import bounded
 from harken.operate.ticket_lookup import FoundTicket, find_ticket, tracker_of, trackers_of
+from harken.operate.ticket_run_summary import summary_of
 from harken.runs import OPEN, Run
 from harken.ticket import Ticket
 from harken.tickets import (
@@ -41,7 +42,7 @@ SCANNED = 500
 async def list_tickets(
     context: Context, *, tracker: str = "", project: str = "", state: str = "", limit: int = 50
 ) -> Plain:
-    """Tickets that have had a run, newest first: what they show, and how their newest run is doing.
+    """Tickets that have had a run, newest first: what they show, how their newest run is doing, and what it came to.
 
     `state` is that of the run, or the lifecycle that the ticket shows."""
     wanted = [tracker_of(context, tracker)] if tracker else list(trackers_of(context).values())
@@ -63,7 +64,8 @@ async def _project_rows(
     context: Context, settings: TrackerSettings, project: ProjectSettings, memories: Mapping[str, TicketMemory]
 ) -> tuple[list[Plain], bool]:
     """The tickets of a project by its last runs, and whether it has had older ones."""
-    page = await context.store.runs(trigger=trigger_name(settings.name, project.name), limit=SCANNED)
+    name = trigger_name(settings.name, project.name)
+    page = await context.store.runs(trigger=name, limit=SCANNED, journals=True)
     newest: dict[str, Run] = {}
     for run in page.items:
         if run.event_ids:
@@ -94,6 +96,7 @@ def _ticket_row(
         "since": plain(run.finished_at or run.started_at or run.created_at),
         "url": data.get("url", ""),
         "error": run.error,
+        **summary_of(run.journal),
     }
 
 
@@ -103,6 +106,7 @@ async def show(context: Context, *, ticket: str, tracker: str = "") -> Plain:
     memory = await TicketMemories(context.store, found.settings.name).get(found.ticket.id)
     runs = await _runs_of(context, found)
     said = _where_it_stands(found, runs[0] if runs else None)
+    newest = await context.store.run(runs[0].id) if runs else None
     return {
         "ticket": found.ticket.ref,
         "title": found.ticket.title,
@@ -113,6 +117,7 @@ async def show(context: Context, *, ticket: str, tracker: str = "") -> Plain:
         "tracker": found.settings.name,
         "project": found.project.name if found.project else "",
         **said,
+        **summary_of(newest.journal if newest is not None else ()),
         "memory": plain(memory) if memory is not None else None,
         "runs": [run_row(run) for run in runs],
         "next": _next_command(found, runs[0] if runs else None),

@@ -1,6 +1,6 @@
 // Tickets as a board: a column for each state of their life, a board for each tracker.
 import { html, useEffect } from "../vendor/preact.js";
-import { at, get, post } from "../api.js";
+import { get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { Dialog } from "../components/dialog.js";
@@ -15,7 +15,6 @@ import { query, setQuery } from "../router.js";
 import { onStream } from "../stream.js";
 
 const REFRESH_MS = 15000;
-const MOST_BYTES = 20_000; // of one value of a run; an address is shorter
 const WEB = /^https?:\/\//;
 /** The columns: what a ticket shows, and the states of runs that have shown nothing yet. */
 const COLUMNS = [
@@ -67,6 +66,7 @@ function Board({ page }) {
         <button class="board-title" onClick=${() => setQuery({ ticket: row.ticket }, { push: true })}>${line(row.ticket, 60)}</button>
         <p>${line(row.title, 140)}</p>
         <p class="dim">${row.pipeline}, <${Ago} at=${row.since} /></p>
+        <${CardResult} of=${row} />
         ${row.error && html`<p class="wrong">${line(row.error, 160)}</p>`}
       </li>`)}</ul>
     </section>`;
@@ -98,7 +98,7 @@ function Ticket({ tracker, ticket, reload }) {
         <dt>Pipeline</dt><dd>${shown.pipeline || "none"}</dd>
         <dt>At its platform</dt><dd>${words(shown.status)}${shown.closed ? ", closed" : ""}; ${shown.labels.length ? `labels ${shown.labels.map((label) => line(label, 40)).join(", ")}` : "no labels"} ${webLink(shown.url, "Open it there")}</dd>
         ${shown.memory && html`<dt>What it shows</dt><dd>${words(shown.memory.shown ?? "nothing")}</dd>`}
-        ${shown.runs.length > 0 && html`<${NewestRun} key=${shown.runs[0].id} id=${shown.runs[0].id} outcome=${shown.runs[0].outcome} />`}
+        ${shown.runs.length > 0 && html`<${Result} of=${shown} />`}
       </dl>
       <h3>Runs</h3>
       <ul class="feed-list">${shown.runs.map((run) => html`<li key=${run.id}><${Ago} at=${run.created_at} /><${Link} to="/runs/${run.id}" class="title">${run.workflow}<//><${Pill} status=${run.outcome} />${run.error && html`<span class="why">${line(run.error, 300)}</span>`}</li>`)}</ul>
@@ -111,29 +111,28 @@ function Ticket({ tracker, ticket, reload }) {
   <//>`;
 }
 
-/** Who was trusted to start the newest run, what it cost, and the pull request that it made. */
-function NewestRun({ id, outcome }) {
-  const found = useResource((signal) => get(at`/api/runs/${id}`, { cut: MOST_BYTES }, { signal }), [id, outcome]);
-  if (!found.data) return html`<dt>Its newest run</dt><dd class=${found.error ? "wrong" : "dim"}>${found.error ? line(found.error.message, 300) : "is being read…"}</dd>`;
-  const { steps } = found.data;
-  const sum = (name) => steps.reduce((total, step) => total + (step[name] ?? 0), 0);
-  const [tokens, usd] = [sum("tokens"), sum("usd")];
-  const cost = [usd > 0 && `${usd.toFixed(2)} USD`, tokens > 0 && count(tokens, "token")].filter(Boolean).join(", ");
-  const labeller = steps.findLast((step) => step.action === "ticket.preflight" && step.status === "ok")?.output?.labelled_by;
-  const made = pullRequestOf(steps);
-  return html`<dt>Trust</dt><dd>${labeller ? `${line(labeller, 80)} put the label on, and was trusted` : "nobody was trusted to start it by a label"}</dd>
-    <dt>Cost</dt><dd>${cost || "no model was asked"}</dd>
-    <dt>Pull request</dt><dd>${made ? webLink(made, line(made, 120)) : "none"}</dd>`;
+/** `0.12 USD, 4,210 tokens`; nothing where no model was asked. */
+function costWords({ usd, tokens }) {
+  return [usd > 0 && `${usd.toFixed(2)} USD`, tokens > 0 && count(tokens, "token")].filter(Boolean).join(", ");
 }
 
-/** The address of the newest pull request that a step reported. */
-export function pullRequestOf(steps) {
-  for (const { action, output } of steps.toReversed()) {
-    const names = action.includes("pull_request") ? ["pr_url", "pull_request", "url"] : ["pr_url"];
-    const found = names.map((name) => output?.[name]).find((value) => typeof value === "string" && WEB.test(value));
-    if (found) return found;
-  }
-  return "";
+/** Who was trusted to start the newest run, what it cost, and the pull request that it made, as facts of the ticket. */
+function Result({ of }) {
+  return html`<dt>Trust</dt><dd>${of.labelled_by ? `${line(of.labelled_by, 80)} put the label on, and was trusted` : "nobody was trusted to start it by a label"}</dd>
+    <dt>Cost</dt><dd>${costWords(of) || "no model was asked"}</dd>
+    <dt>Pull request</dt><dd>${webLink(of.pull_request, line(of.pull_request, 120)) ?? "none"}</dd>`;
+}
+
+/** The same on a card: only what is there. */
+function CardResult({ of }) {
+  return html`${of.labelled_by && html`<p class="dim">label by ${line(of.labelled_by, 60)}</p>`}
+    ${costWords(of) && html`<p class="dim">${costWords(of)}</p>`}
+    ${of.pull_request && html`<p>${webLink(of.pull_request, `Pull request ${shortName(of.pull_request)}`)}</p>`}`;
+}
+
+/** The last part of an address: the number of a pull request. */
+function shortName(address) {
+  return line(address.replace(/[/#?]+$/, "").split("/").at(-1), 24);
 }
 
 /** A link to the platform, for web addresses only: what a source sends is never a script. */
