@@ -9,7 +9,7 @@ import pytest
 
 from harken.app import App
 from harken.cli.tickets import _print_registered
-from harken.operate.flat_rows import plain
+from harken.operate.output_rows import plain
 from harken.operate.webhook_registrations import Registered, judge_webhooks
 from harken.testing import VirtualClock, virtual
 from harken.ticket import Topic, Webhook

@@ -10,8 +10,8 @@ import apsw
 import pytest
 from structlog.testing import capture_logs
 
-from harken.backends.sqlite import checkpoints
-from harken.backends.sqlite.checkpoints import Checkpoints
+from harken.backends.sqlite import wal_checkpoints
+from harken.backends.sqlite.wal_checkpoints import Checkpoints
 from harken.testing import HandClock
 from tests.backends.test_sqlite_file import given_at
 
@@ -43,7 +43,7 @@ def movers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_the_log_is_moved_by_a_thread_of_its_own_and_begins_anew(
     path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch, movers: list[str]
 ) -> None:
-    monkeypatch.setattr(checkpoints, "LOG_PAGES", 40)
+    monkeypatch.setattr(wal_checkpoints, "LOG_PAGES", 40)
     store, given = await given_at(path, clock)
     moving = store._database._checkpoints
     assert moving is not None
@@ -66,7 +66,7 @@ async def test_the_writer_moves_the_little_that_is_left_so_that_the_log_begins_a
         self._rest = True
         self._at_rest.set()
 
-    monkeypatch.setattr(checkpoints, "LOG_PAGES", 40)
+    monkeypatch.setattr(wal_checkpoints, "LOG_PAGES", 40)
     monkeypatch.setattr(Checkpoints, "_ask", leave_little)
     store, given = await given_at(path, clock)
     for number in range(200):
@@ -77,7 +77,7 @@ async def test_the_writer_moves_the_little_that_is_left_so_that_the_log_begins_a
 
 
 async def test_no_commit_moves_the_log_itself(path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "LOG_PAGES", 10)
+    monkeypatch.setattr(wal_checkpoints, "LOG_PAGES", 10)
     asked: list[int] = []
     monkeypatch.setattr(Checkpoints, "_ask", lambda self, pages: asked.append(pages))
     store, given = await given_at(path, clock)
@@ -98,7 +98,7 @@ def test_a_log_that_cannot_be_moved_is_said_once(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as writer, capture_logs() as logs:
         moving = Checkpoints(writer, Failing())  # type: ignore[arg-type]
         for _ in range(3):
-            moving._ask(checkpoints.LOG_PAGES)
+            moving._ask(wal_checkpoints.LOG_PAGES)
         moving._asked.put(None)
         assert moving._thread is not None
         moving._thread.join()

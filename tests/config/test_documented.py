@@ -12,11 +12,11 @@ from pydantic.fields import FieldInfo
 
 from harken.config import accounts, feeds, schedules, settings, streams, trigger_schema, workflows
 from harken.config.findings import CODES, Code
+from harken.config.model_validation import Strict
 from harken.config.pollers import delivery
 from harken.config.pollers import schema as writing
 from harken.config.settings import Settings
 from harken.config.trackers import schema as tickets
-from harken.config.validate import Strict
 from harken.durations import format_duration
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"

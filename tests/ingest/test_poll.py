@@ -15,9 +15,9 @@ from harken.errors import CursorExpired, LeaseLost, NeedsAttention, RetryLater, 
 from harken.event import Known, Span
 from harken.feed import Spacing
 from harken.http import ServiceClock
+from harken.ingest.feed_state import LiveFeed, TickReport
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live_feed import LiveFeed, TickReport
-from harken.ingest.page_parts import stored_cap, stored_position
+from harken.ingest.partial_page_commit import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch
 from harken.store import Commit

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from harken.kit.mail import MailMessage, MailQuery, Part, condition, delivery, mail_fields
 from harken.kit.mail.field_patterns import LONGEST, extract_fields
-from harken.kit.mail.sender import sender_of
+from harken.kit.mail.sender_address import sender_of
 from harken.language.cel import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
 from harken.services.imap import Account, MarkParams

@@ -24,7 +24,7 @@ from harken.operate.doctor import (
     check_space,
     check_store,
 )
-from harken.operate.flat_rows import plain
+from harken.operate.output_rows import plain
 from harken.store import Space
 from harken.store.documents import START_MOVED
 from harken.testing import START

@@ -14,9 +14,9 @@ from harken.config.settings import Retention, Settings
 from harken.errors import Malformed, Refused
 from harken.event import Event, Outcome
 from harken.feed import Feed
-from harken.ingest.page_parts import stored_position, stored_seek
+from harken.ingest.partial_page_commit import stored_position, stored_seek
 from harken.operate.engine_protocol import Shown
-from harken.operate.flat_rows import plain
+from harken.operate.output_rows import plain
 from harken.operate.principal import Principal
 from harken.operate.seek import UNSEEKABLE
 from harken.services import registry

@@ -12,8 +12,8 @@ import structlog.testing
 
 from harken.config.findings import Finding
 from harken.event import Span
-from harken.ingest.live_feed import Late
-from harken.operate.flat_rows import gaps, plain, shorten
+from harken.ingest.feed_state import Late
+from harken.operate.output_rows import gaps, plain, shorten
 from harken.runs import Again, Dead
 from harken.schedule import Cron
 from harken.source import Lag

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harken.errors import RetryLater
-from harken.operate.flat_rows import outcome_of
+from harken.operate.output_rows import outcome_of
 from harken.run.journal import INPUT_LIMIT, bound_input
 from harken.runs import Run
 from harken.testing import VirtualClock, virtual

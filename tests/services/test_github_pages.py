@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from harken.errors import RetryLater
-from harken.services.github import pages
+from harken.services.github import cached_pages
 from harken.services.github.tracker import GitHubTracker
 from harken.source import Host
 from harken.testing import HandClock
@@ -92,13 +92,13 @@ async def test_a_list_of_changes_does_not_grow_for_ever(hub: GitHub, tickets: Gi
 async def test_little_is_kept(
     hub: GitHub, tickets: GitHubTracker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(cached_pages, "MOST_BYTES", 3_000)
     hub.open("bug", text="x" * 5_000, age=86_400)
     hub.open("crash", text="short", age=86_400)
     assert await cost_of_polls(hub, tickets, clock, 10) == 12
     for number in range(100):
         await all_labelled(tickets, f"label {number}")
-    assert len(tickets._kept._pages) == pages.MOST_PAGES
+    assert len(tickets._kept._pages) == cached_pages.MOST_PAGES
 
 
 async def test_an_unchanged_page_that_nobody_has_read_is_no_empty_list(hub: GitHub, tickets: GitHubTracker) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from harken.kit.webhook_address import bare_address
-from harken.services.azure_devops.webhooks import webhook_of as azure_devops_hook
+from harken.services.azure_devops.webhook_registrations import webhook_of as azure_devops_hook
 from harken.services.github.tracker import GitHubTracker
-from harken.services.github.webhooks import webhook_of as github_hook
-from harken.services.gitlab.webhooks import webhook_of as gitlab_hook
+from harken.services.github.webhook_registrations import webhook_of as github_hook
+from harken.services.gitlab.webhook_registrations import webhook_of as gitlab_hook
 from harken.services.jira.tracker import Tracker as JiraTracker
-from harken.services.jira.webhooks import webhook_of as jira_hook
+from harken.services.jira.webhook_registrations import webhook_of as jira_hook
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub

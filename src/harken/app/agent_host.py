@@ -11,10 +11,10 @@ import msgspec
 from pydantic import SecretStr
 
 from harken.config.loaded import Account, Loaded
+from harken.config.model_validation import Invalid
 from harken.config.secrets import secrets_in
 from harken.config.settings import local_base
 from harken.config.trackers.address import repository_in
-from harken.config.validate import Invalid
 from harken.run.agents.host import AgentHost
 from harken.run.agents.workspace import CodeSource
 from harken.source import Host, Plugin

@@ -19,8 +19,8 @@ from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
 from harken.event import Event
 from harken.feed import INTERNAL
+from harken.ingest.feed_state import LiveFeed
 from harken.ingest.intake import Intake
-from harken.ingest.live_feed import LiveFeed
 from harken.match import Read
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import count, duration

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from harken.app.telemetry import Telemetry
     from harken.app.tickets import TicketWork
     from harken.ingest.intake import Intake
-    from harken.operate.flat_rows import Plain
     from harken.operate.oidc import Provider
+    from harken.operate.output_rows import Plain
     from harken.run.worker import Worker
 
 __all__ = ["App", "Role", "not_reading", "refuse_blocking"]

@@ -31,8 +31,8 @@ from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.http.redact import prepare_search
+from harken.ingest.feed_state import Late, TickReport
 from harken.ingest.intake import Intake
-from harken.ingest.live_feed import Late, TickReport
 from harken.ingest.refused_webhooks import Refusal
 from harken.match import Read
 from harken.operate.activity_counts import Buckets

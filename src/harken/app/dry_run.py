@@ -14,7 +14,7 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.kit.slices import answer_within
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
 from harken.operate.engine_protocol import Preview, Shown
-from harken.operate.flat_rows import title_of
+from harken.operate.output_rows import title_of
 from harken.source import Checked, ClockedSource, PollSource, Source
 from harken.store import Feeds, Intent, Listeners
 

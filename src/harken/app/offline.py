@@ -27,7 +27,7 @@ from harken.config.reload_plan import plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
-from harken.ingest.live_feed import Late
+from harken.ingest.feed_state import Late
 from harken.ingest.refused_webhooks import Refusal
 from harken.operate.activity_counts import Buckets
 from harken.operate.configuration import credentials_of, load_directory

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.operate.flat_rows import Plain, plain, title_of
+from harken.operate.output_rows import Plain, plain, title_of
 from harken.run.worker import RunEnd
 
 __all__ = ["RunLines"]

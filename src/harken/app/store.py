@@ -17,7 +17,7 @@ from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url, store_extra
 from harken.errors import HarkenError, Misconfigured, Refused, RetryLater
 from harken.extras import how_to_install
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.operate.store_admin import CopyProgress, copy_store
 from harken.store import Store
 from harken.store.transfer import StoreTransfer

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from harken.config.compiled_triggers import to_document
+from harken.config.compiled_trigger_cache import to_document
 from harken.config.files_and_rows import RowSet
 from harken.config.findings import Finding, Place, Report
 from harken.config.loaded import Loaded

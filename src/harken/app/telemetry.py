@@ -21,11 +21,11 @@ from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
 from harken.errors import HarkenError
 from harken.feed import Feed
+from harken.ingest.feed_state import LiveFeed, TickReport
 from harken.ingest.intake import Intake
-from harken.ingest.live_feed import LiveFeed, TickReport
 from harken.ingest.refused_webhooks import REASONS
 from harken.kit.cursor import load_cursor
-from harken.operate.tracker_reads import trouble_of
+from harken.operate.tracker_progress import trouble_of
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every

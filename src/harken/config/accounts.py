@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 from harken.config.findings import Path, Place, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account, digest
+from harken.config.model_validation import Invalid, Strict, as_table, check
 from harken.config.settings import Duration
-from harken.config.validate import Invalid, Strict, as_table, check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, to_storable
 from harken.errors import HarkenError
 from harken.source import Plugin

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from harken.config.accounts import plugin_of
 from harken.config.findings import Path, Place, Report
 from harken.config.loaded import Account, item
+from harken.config.model_validation import as_table
 from harken.config.resolver import Resolver
-from harken.config.validate import as_table
 from harken.config.yaml.nodes import Node, Scalar, Table
 from harken.source import Plugin
 from harken.suggest import suggest_fix

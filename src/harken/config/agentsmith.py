@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from harken.config.findings import Finding, Path, Report
-from harken.config.validate import as_table
+from harken.config.model_validation import as_table
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_plain, to_storable
 from harken.config.yaml.writer import to_yaml
 from harken.manual import address_of

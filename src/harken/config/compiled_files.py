@@ -20,7 +20,7 @@ import pydantic
 import structlog
 
 from harken.config.accounts import plugin_of
-from harken.config.compiled_triggers import code_mark, without_defaults
+from harken.config.compiled_trigger_cache import code_mark, without_defaults
 from harken.config.dependency_digest import Dependencies
 from harken.config.findings import Place
 from harken.config.interpolate import Lookup

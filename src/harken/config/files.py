@@ -9,9 +9,9 @@ from pathlib import Path
 from harken.config.findings import Place, Report
 from harken.config.interpolate import OUTSIDE_FIX, Lookup, interpolate, is_inside
 from harken.config.loaded import MAIN
+from harken.config.model_validation import check
 from harken.config.pollers.load import POLLERS
 from harken.config.settings import Settings, store_location
-from harken.config.validate import check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table
 from harken.config.yaml.parser import parse, read_source
 

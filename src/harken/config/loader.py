@@ -18,6 +18,7 @@ from harken.config.files import allowed_directories, check_hidden_store, read_tr
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
+from harken.config.model_validation import as_table, check
 from harken.config.on_failure import ON_FAILURE, compile_notify, compile_trigger
 from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, compile_outcome_webhooks
 from harken.config.pollers.load import LEGACY, POLLERS, PollersSection, read_legacy, read_pollers, read_sections
@@ -30,7 +31,6 @@ from harken.config.streams import is_stream, read_named_stream
 from harken.config.trackers.compile import compile_all
 from harken.config.trackers.project import Known
 from harken.config.trackers.read import Section, Taken, Tickets, read_tickets
-from harken.config.validate import as_table, check
 from harken.config.workflows import (
     Checker,
     WorkflowEntry,

@@ -10,8 +10,8 @@ import msgspec
 from pydantic import Field
 
 from harken.config.findings import Path, Report
+from harken.config.model_validation import Strict, as_table, check
 from harken.config.settings import Duration
-from harken.config.validate import Strict, as_table, check
 from harken.config.yaml.nodes import Node, Scalar, Table, locate
 from harken.errors import Misconfigured
 from harken.schedule import At, Cron, Every, Missed, Schedule, activations

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from harken.config.validate import Invalid, Strict
+from harken.config.model_validation import Invalid, Strict
 from harken.durations import parse_duration
 from harken.errors import Misconfigured
 

@@ -11,9 +11,9 @@ from pydantic import Field
 from harken.config.feeds import find_account, read_query
 from harken.config.findings import Path, Report
 from harken.config.loaded import digest
+from harken.config.model_validation import Strict, check
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secrets import revealed_query, secrets_in_query, storable_query
-from harken.config.validate import Strict, check
 from harken.config.yaml.nodes import Table, to_storable
 from harken.feed import Feed
 

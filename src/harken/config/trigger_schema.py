@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from harken.config.feeds import FeedBlock
+from harken.config.model_validation import Invalid, Strict
 from harken.config.settings import Duration
-from harken.config.validate import Invalid, Strict
 from harken.errors import Misconfigured
 from harken.event import Identity
 from harken.feed import First, Overlap

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from harken.config.findings import Path, Place, Report, other_places
 from harken.config.loaded import revision
+from harken.config.model_validation import Strict, check
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.settings import Models
 from harken.config.triggers import read_trigger
-from harken.config.validate import Strict, check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, locate, to_plain, to_storable
 from harken.errors import HarkenError
 from harken.extras import how_to_install, is_missing
@@ -160,7 +160,7 @@ def _urls_with_secrets(node: Node, path: Path) -> Iterator[tuple[Path, Scalar]]:
 
 
 def _check_host(url: Scalar, report: Report, path: Path) -> None:
-    from harken.run.urls import UNNAMED_HOST, UNNAMED_HOST_FIX, names_host
+    from harken.run.url_template import UNNAMED_HOST, UNNAMED_HOST_FIX, names_host
 
     if isinstance(url.value, str) and not names_host(url.value):
         report.error(url.place, path, UNNAMED_HOST, UNNAMED_HOST_FIX, "step")

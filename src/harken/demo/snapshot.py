@@ -9,7 +9,7 @@ import msgspec
 
 from harken.event import Recorded, Verdict
 from harken.feed import INTERNAL
-from harken.operate.flat_rows import outcome_of, title_of
+from harken.operate.output_rows import outcome_of, title_of
 from harken.runs import Run
 from harken.store import DeadLetter, Records
 

@@ -23,9 +23,9 @@ from harken.feed import Feed, FeedState
 from harken.http import Connectivity
 from harken.ingest.backfill import FeedStore
 from harken.ingest.commit import Committer
+from harken.ingest.feed_state import UNBUILT, LiveFeed
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.leases import ShardLeases
-from harken.ingest.live_feed import UNBUILT, LiveFeed
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer

@@ -23,8 +23,8 @@ from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
+from harken.ingest.feed_state import UNBUILT, Late, LiveFeed, TickReport
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live_feed import UNBUILT, Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
 from harken.ingest.run_answers import RunAnswers
 from harken.ingest.scheduler import TickSlots

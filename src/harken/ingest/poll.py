@@ -17,9 +17,9 @@ from harken.event import Event, Span, Verdict
 from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
+from harken.ingest.feed_state import LiveFeed, TickReport, later
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live_feed import LiveFeed, TickReport, later
-from harken.ingest.page_parts import PageDigest, with_cap, with_progress
+from harken.ingest.partial_page_commit import PageDigest, with_cap, with_progress
 from harken.ingest.scheduler import due_after
 from harken.kit.slices import answer_within
 from harken.match import Read, Rules, Sighting, memory_id, spaced_due

@@ -20,9 +20,9 @@ from harken.feed import INTERNAL
 from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer, check_starts
+from harken.ingest.feed_state import LiveFeed
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live_feed import LiveFeed
-from harken.ingest.page_parts import stored_seek
+from harken.ingest.partial_page_commit import stored_seek
 from harken.match import Read, Rules
 from harken.source import Batch, Cursor, Gap, HoldingSource, Lag, SeekableSource, StreamSource
 from harken.store import Commit, Failure, IdleRead, Tick

@@ -3,7 +3,7 @@
 from harken.match.decide import Read, match, spaced_due, variables_of
 from harken.match.dedup import Sighting, memory_id, recognise
 from harken.match.gather_examples import stories
-from harken.match.prefilter import Screen, Screened
+from harken.match.history_filter import Screen, Screened
 from harken.match.rules import Rule, Rules, compile_rules
 
 __all__ = [

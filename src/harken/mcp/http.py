@@ -20,7 +20,7 @@ from harken.operate.operator import Operator
 from harken.operate.principal import caller_of
 
 if TYPE_CHECKING:
-    from harken.operate.flat_rows import Plain
+    from harken.operate.output_rows import Plain
 
 __all__ = ["AGENT_HEADER", "PREFIX", "McpEndpoint"]
 

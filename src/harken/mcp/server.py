@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from harken import __version__
 from harken.errors import HarkenError
 from harken.operate.agent_tools import Tools
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 
 __all__ = ["answer", "serve_stdio", "server_for"]
 

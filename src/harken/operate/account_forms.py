@@ -67,7 +67,7 @@ class Form:
         """Validation errors by field, without secrets. Fields that harken.yaml sets may be missing."""
         from harken.config.accounts import Integration, as_nodes
         from harken.config.findings import Place, Report
-        from harken.config.validate import check
+        from harken.config.model_validation import check
         from harken.config.yaml.nodes import Table
 
         assert self.plugin.account is not None

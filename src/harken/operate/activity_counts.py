@@ -13,7 +13,7 @@ import msgspec
 from harken.clock import from_unix
 from harken.operate.context import Context
 from harken.operate.events import moment_of
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.store.documents import ACTIVITY, COUNTED
 
 __all__ = ["COUNTS", "Buckets", "activity", "add_counts", "merge", "series"]

@@ -20,8 +20,8 @@ from harken.errors import HarkenError, Malformed, NeedsAttention, NotFound
 from harken.feed import Feed
 from harken.http.redact import scrub
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
 from harken.operate.integrations import ask_service
+from harken.operate.output_rows import Plain, plain
 from harken.source import Call, Host, Plugin, Tool
 from harken.suggest import suggest_fix
 

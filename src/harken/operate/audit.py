@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.operate.context import Context
 from harken.operate.events import moment_of
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import bounded, id_after, to_cursor
 
 __all__ = ["list_audit"]

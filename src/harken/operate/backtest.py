@@ -21,12 +21,12 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.language.cel import Condition, compile_condition
 from harken.match import Rule, Rules, Screen
 from harken.operate.backtest_clock import PastClock
-from harken.operate.backtest_past import Past, PastRun, commit_of, orders_between, position_in_run, runs_between
+from harken.operate.backtest_replay import Past, PastRun, commit_of, orders_between, position_in_run, runs_between
 from harken.operate.backtest_scan import STARTED, Reading, Scan, differs, scan
 from harken.operate.clause_blame import blame_rows, blame_sentence
 from harken.operate.context import Context
 from harken.operate.events import moment_of
-from harken.operate.flat_rows import Plain, plain, title_of
+from harken.operate.output_rows import Plain, plain, title_of
 from harken.operate.progress import Progress
 from harken.operate.wording import count
 

@@ -15,8 +15,8 @@ from harken.event import Verdict
 from harken.operate import events, runs
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain, run_row
 from harken.operate.idempotency import new_id
+from harken.operate.output_rows import Plain, plain, run_row
 from harken.operate.progress import Progress
 from harken.operate.replay import decide_replay, start_replay
 from harken.runs import OPEN

@@ -15,7 +15,7 @@ from harken.language.dotted_paths import MISSING
 from harken.match import Screen
 from harken.operate.backtest_scan import NearMisses, Scan
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.operate.recorded_event import past_variables
 
 __all__ = ["blame_rows", "blame_sentence", "near_miss", "recent_blame"]

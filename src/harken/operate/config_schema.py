@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from harken.errors import Malformed
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
 from harken.operate.key_descriptions import describe
+from harken.operate.output_rows import Plain
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:

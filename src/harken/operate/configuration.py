@@ -13,7 +13,7 @@ import msgspec
 
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:

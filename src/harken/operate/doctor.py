@@ -20,9 +20,9 @@ from harken.feed import FeedState
 from harken.http.service_clock import LARGEST_LAG
 from harken.operate.configuration import Site, finding_row, finding_rows, site_findings, site_of
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
 from harken.operate.models import configured_models
-from harken.operate.tracker_reads import cursor_of, trouble_of
+from harken.operate.output_rows import Plain, plain
+from harken.operate.tracker_progress import cursor_of, trouble_of
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.operate.webhook_health import webhook_health

@@ -18,7 +18,7 @@ from harken.match import Read, Rules, Screen, Sighting, compile_rules, match, va
 from harken.operate.backtest_scan import history_pages, screen_page
 from harken.operate.context import Context
 from harken.operate.engine_protocol import DraftFeed
-from harken.operate.flat_rows import Plain, event_row, plain, title_of
+from harken.operate.output_rows import Plain, event_row, plain, title_of
 from harken.operate.ownership import Ownership, visible
 from harken.operate.recorded_event import event_of
 from harken.operate.wording import count

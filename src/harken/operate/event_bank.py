@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harken.errors import Malformed, NotFound, Refused
 from harken.event import BANK_LISTS, Recorded
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, event_row, plain
+from harken.operate.output_rows import Plain, event_row, plain
 from harken.store.documents import STARRED
 
 __all__ = ["bank", "is_starred", "star", "unstar"]

@@ -21,7 +21,7 @@ from harken.match import Read, Rule, Rules, match, recognise
 from harken.operate import events
 from harken.operate.anonymize import Anonymiser
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.operate.ownership import visible_rows
 from harken.suggest import suggest_fix
 

@@ -11,7 +11,7 @@ import msgspec
 from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Gather, Join, TriggerState
-from harken.operate.flat_rows import outcome_of, title_of
+from harken.operate.output_rows import outcome_of, title_of
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import ago, count, schedule_text, stamp, when
 from harken.runs import Run

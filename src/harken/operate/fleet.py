@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.store import HOUSEKEEPING, Document, Store
 from harken.store.documents import REPLICA
 from harken.timings import Timings

@@ -13,7 +13,7 @@ from typing import Any
 from harken.errors import Malformed
 from harken.event import Recorded
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.runs import FINAL, Run
 from harken.store import Erased
 from harken.store.documents import ALERT, REQUEST, RUN_ALERT, STALE_REPORT, STARRED, TICKET, TRIGGER_ROW

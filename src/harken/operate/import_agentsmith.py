@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harken.operate.configuration import finding_row
-from harken.operate.flat_rows import Plain
-from harken.operate.import_files import read_source, write_new
+from harken.operate.import_file_io import read_source, write_new
+from harken.operate.output_rows import Plain
 
 __all__ = ["import_agentsmith"]
 

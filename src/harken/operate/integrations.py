@@ -13,7 +13,7 @@ from harken.feed import Feed, FeedState, Trigger
 from harken.http.redact import redact_error, scrub
 from harken.operate.configuration import credentials_of, load_directory, site_of
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.source import Checked, Host, Plugin
 from harken.store import Store

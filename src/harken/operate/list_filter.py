@@ -13,7 +13,7 @@ from harken.errors import Malformed, Misconfigured
 from harken.language.cel import Condition, bind, compile_condition
 from harken.language.cel.ast import Node, literal_text, loop_variable, parse, static_path
 from harken.language.cel.clauses import and_clauses
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.suggest import suggest_fix
 
 __all__ = ["DEAD_FIELDS", "EVENT_FIELDS", "FIELDS", "RUN_FIELDS", "TRIGGER_FIELDS", "Where", "filter_page"]

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from harken.errors import Malformed
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.tasks import cancel_and_wait
 
 __all__ = ["Moved", "Position", "merge"]

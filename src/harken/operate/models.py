@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harken.errors import NeedsAttention, NotFound
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded

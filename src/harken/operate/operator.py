@@ -44,9 +44,9 @@ from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine_protocol import Engine
 from harken.operate.explain import explain
-from harken.operate.flat_rows import Plain
 from harken.operate.idempotency import Answer, once
 from harken.operate.live_tail import Moved, Position, merge
+from harken.operate.output_rows import Plain
 from harken.operate.ownership import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers

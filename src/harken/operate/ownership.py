@@ -13,7 +13,7 @@ from typing import Any
 from harken.errors import Forbidden, NotFound
 from harken.event import Recorded
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, own_secrets
+from harken.operate.output_rows import Plain, own_secrets
 from harken.operate.permissions import Permission
 from harken.operate.principal import Principal
 from harken.runs import Run

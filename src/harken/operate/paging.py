@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harken.errors import Malformed
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 
 __all__ = ["MOST", "bounded", "id_after", "name_after", "page_by", "to_cursor"]
 

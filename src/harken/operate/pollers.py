@@ -14,7 +14,7 @@ from harken.clock import from_unix
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.operate.trigger_status import mend_advice, over_reason
 from harken.operate.triggers import refuse_expired
 from harken.operate.wording import stamp

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harken.clock import from_unix
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.operate.wording import ago
 from harken.rate_limit import Level

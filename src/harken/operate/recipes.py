@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from harken.errors import NotFound
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.suggest import suggest_fix
 
 __all__ = ["list_recipes", "read_recipe", "write_recipe"]

@@ -20,8 +20,8 @@ from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
 from harken.operate.events import ALWAYS, mark_replay, moment_of
-from harken.operate.flat_rows import Plain, title_of
 from harken.operate.idempotency import new_id
+from harken.operate.output_rows import Plain, title_of
 from harken.operate.progress import Progress
 from harken.operate.recorded_event import event_of
 from harken.store import Intent, NewRun

@@ -12,8 +12,8 @@ import msgspec
 from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.events import mark_replay
-from harken.operate.flat_rows import Plain, input_of, is_replay, run_detail
 from harken.operate.idempotency import new_id
+from harken.operate.output_rows import Plain, input_of, is_replay, run_detail
 from harken.runs import FINAL, Run, StepRecord, Workflow
 from harken.store import NewRun
 from harken.store.documents import WORKFLOW

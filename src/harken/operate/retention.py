@@ -5,7 +5,7 @@ from __future__ import annotations
 from harken.config.settings import Retention
 from harken.durations import format_duration
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 
 __all__ = ["list_retention"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from harken.errors import Refused
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 
 __all__ = ["new_plugin", "new_service"]
 

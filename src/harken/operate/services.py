@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harken.errors import NotFound
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.operate.paging import page_by
 from harken.suggest import suggest_fix
 

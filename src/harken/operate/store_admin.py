@@ -11,7 +11,7 @@ from typing import Protocol
 
 from harken.clock import Clock
 from harken.errors import NotFound, Refused
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.private_files import make_private
 from harken.store.export_rows import KINDS, Chunk
 from harken.store.transfer import Counts, StoreTransfer

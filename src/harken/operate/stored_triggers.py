@@ -11,8 +11,8 @@ import msgspec
 from harken.errors import HarkenError, Misconfigured, NotFound, Outdated, Refused, StoreBusy, Unconditional
 from harken.operate.configuration import credentials_of, finding_row, row_compiler, workflow_tree
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, own_secrets, plain
 from harken.operate.idempotency import new_id
+from harken.operate.output_rows import Plain, own_secrets, plain
 from harken.store import Document, DocumentChange
 from harken.store.documents import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 from harken.suggest import suggest_fix
@@ -305,7 +305,7 @@ def _prepare(context: Context, row: TriggerRow) -> tuple[TriggerRow, Any]:
 
 
 def _form(compiler: RowCompiler, row: TriggerRow, compiled: CompiledRow) -> Any:
-    from harken.config.compiled_triggers import to_document
+    from harken.config.compiled_trigger_cache import to_document
 
     form = compiler.form(msgspec.to_builtins(row), compiled)
     return msgspec.UNSET if form is None else to_document(form)

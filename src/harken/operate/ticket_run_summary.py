@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.runs import StepRecord
 
 __all__ = ["summary_of"]

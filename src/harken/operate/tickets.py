@@ -11,7 +11,7 @@ import msgspec
 from harken.errors import NotFound, Refused
 from harken.event import Recorded
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain, run_row
+from harken.operate.output_rows import Plain, plain, run_row
 from harken.operate.paging import bounded
 from harken.operate.ticket_lookup import FoundTicket, find_ticket, tracker_of, trackers_of
 from harken.operate.ticket_run_summary import summary_of

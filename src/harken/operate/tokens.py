@@ -16,7 +16,7 @@ from harken.clock import Clock
 from harken.durations import parse_duration, parse_moment
 from harken.errors import Malformed, Misconfigured, NotFound, Refused, Unauthorized
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.operate.permissions import PERMISSIONS
 from harken.operate.principal import Principal, Role

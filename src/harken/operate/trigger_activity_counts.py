@@ -15,7 +15,7 @@ from harken.clock import from_unix
 from harken.errors import Malformed
 from harken.event import BANK_LISTS, Verdict
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, lag_row, plain
+from harken.operate.output_rows import Plain, lag_row, plain
 from harken.operate.ownership import visible_rows
 from harken.operate.paging import page_by
 from harken.store import Document

@@ -9,7 +9,7 @@ from harken.config.loaded import Loaded
 from harken.errors import NotFound, Refused
 from harken.feed import Feed
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain, plain
+from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.services import registry
 from harken.source import Sample

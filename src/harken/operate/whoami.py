@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.errors import Forbidden
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.operate.permissions import PERMISSIONS, require_role
 from harken.operate.principal import Principal
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from harken.config.file_edit import LARGEST, NEW, obstacle, read_file, replace_file, revision_of
 from harken.config.loaded import Loaded, item
+from harken.config.workflow_file import LARGEST, NEW, obstacle, read_file, replace_file, revision_of
 from harken.errors import HarkenError, Misconfigured, NotFound, Outdated, Refused, Unconditional
 from harken.http.redact import hide_tokens, restore_tokens
 from harken.operate.configuration import all_rows, findings_with
 from harken.operate.context import Context
-from harken.operate.flat_rows import Plain
+from harken.operate.output_rows import Plain
 from harken.suggest import suggest_fix
 
 __all__ = ["InvalidText", "source", "write"]

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
 
+from harken.config.model_validation import Invalid, Strict
 from harken.config.settings import Duration
-from harken.config.validate import Invalid, Strict
 from harken.durations import parse_duration
 from harken.errors import Misconfigured
 from harken.simulation.script import TicketVerb

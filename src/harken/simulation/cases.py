@@ -12,7 +12,7 @@ import msgspec
 
 from harken.config.findings import Finding, Place, Report
 from harken.config.loaded import Loaded
-from harken.config.validate import check
+from harken.config.model_validation import check
 from harken.config.yaml.nodes import Items, Node, Table, locate
 from harken.config.yaml.parser import parse
 from harken.errors import NotFound

@@ -15,10 +15,10 @@ from harken.clock import Clock
 from harken.errors import RetryLater
 from harken.runs import FINAL
 from harken.ticket import Comment, Ticket
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 from harken.tickets.memory import TicketMemory
 from harken.tickets.receipt import Receipt, is_sticky, receipts_in
-from harken.tickets.resolution import resolve
+from harken.tickets.ticket_project import resolve
 from harken.tickets.ticket_writer import Target
 from harken.tickets.write_pace import swap_in_turn
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from harken.runs import FINAL
 from harken.ticket import Ticket
 from harken.tickets.events import Placed, place
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 from harken.tickets.memory import TicketMemory
 from harken.tickets.settings import TrackerSettings
 from harken.tickets.standing import ACTIVE, Standing

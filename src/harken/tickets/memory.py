@@ -10,7 +10,7 @@ import msgspec
 
 from harken.store import Document
 from harken.store.documents import TICKET
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 
 __all__ = ["TicketMemories", "TicketMemory"]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from harken.clock import Clock
 from harken.ticket import Ticket
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 
 __all__ = ["Orphans"]
 

@@ -20,7 +20,7 @@ from harken.ticket import Actor, LabelChange, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.claims import is_another_wish
 from harken.tickets.events import VOUCHED
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 from harken.tickets.removed_label import Removal, find_removal
 from harken.tickets.settings import ProjectSettings, TrackerSettings
 from harken.tickets.trust import Trusted

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from harken.runs import RunState
 from harken.ticket import Ticket
 from harken.tickets.claims import Age, age_of
-from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
+from harken.tickets.lifecycle_labels import Lifecycle, LifecycleLabels
 from harken.tickets.memory import TicketMemory
 
 __all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "UNSURE", "desired_state", "is_lost", "repairs_allowed"]

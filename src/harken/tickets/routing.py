@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from harken.tickets.lifecycle import LifecycleLabels
+from harken.tickets.lifecycle_labels import LifecycleLabels
 
 __all__ = ["Route", "Routes", "route"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from harken.tickets.lifecycle import LifecycleLabels
-from harken.tickets.resolution import ProjectScope
+from harken.tickets.lifecycle_labels import LifecycleLabels
 from harken.tickets.routing import Routes
 from harken.tickets.standing import Scope
+from harken.tickets.ticket_project import ProjectScope
 from harken.tickets.trust import Trust
 
 __all__ = [

@@ -42,7 +42,7 @@ from harken.tickets.cursor import (
     trigger_labels,
 )
 from harken.tickets.events import Placed, event_of, gone_event
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.orphans import Orphans
 from harken.tickets.settings import TrackerSettings

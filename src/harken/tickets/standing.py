@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from harken.ticket import Ticket
-from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
+from harken.tickets.lifecycle_labels import Lifecycle, LifecycleLabels
 from harken.tickets.routing import Routes, route
 
 __all__ = ["Scope", "Standing", "standing"]

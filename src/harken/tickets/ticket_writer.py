@@ -34,7 +34,7 @@ from harken.tickets.comment_text import (
     sticky_text,
     trusted_labeller,
 )
-from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.lifecycle_labels import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.preflight import Preflight, accepted_look
 from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed

@@ -8,9 +8,9 @@ import msgspec
 
 from harken.runs import StepRecord
 from harken.ticket import Ticket
-from harken.tickets.resolution import resolve
 from harken.tickets.routing import route
 from harken.tickets.settings import ProjectSettings, TrackerSettings
+from harken.tickets.ticket_project import resolve
 
 __all__ = ["OwnMove", "Remembered", "Wish", "is_replaced", "missing_label", "own_move", "remembered", "why_withdrawn"]
 

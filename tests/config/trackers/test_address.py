@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harken.config.model_validation import Invalid
 from harken.config.trackers.address import Address, is_cloud, parse_address, repository_in
-from harken.config.validate import Invalid
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from harken.errors import StoreUnavailable
 from harken.feed import Feed, FeedState
+from harken.ingest.feed_state import LiveFeed
 from harken.ingest.intake import Intake
-from harken.ingest.live_feed import LiveFeed
 from harken.schedule import Every
 from harken.source import Batch
 from harken.store import HeldLease, Lease

@@ -13,7 +13,7 @@ import pytest
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
-from harken.ingest.page_parts import stored_position
+from harken.ingest.partial_page_commit import stored_position
 from harken.match.rules import PART_EVENTS
 from harken.schedule import Every
 from harken.source import Batch

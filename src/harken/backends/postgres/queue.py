@@ -14,9 +14,9 @@ import msgspec
 
 from harken.backends.budgets import budget_room, window
 from harken.backends.codec import micros, moment
-from harken.backends.postgres.moved_runs import watch
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Overtaken, Transaction, TriggerRow
+from harken.backends.postgres.watched_runs import watch
 from harken.backends.run_states import (
     ANSWERED,
     BLOCKED,

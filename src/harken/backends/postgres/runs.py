@@ -12,7 +12,6 @@ from typing import Any, Literal
 from harken.backends.codec import micros
 from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
-from harken.backends.postgres.moved_runs import PostgresMoved, watch
 from harken.backends.postgres.queue import (
     admit,
     charge_step,
@@ -26,6 +25,7 @@ from harken.backends.postgres.records import journals_of
 from harken.backends.postgres.registry import get_document, put_document
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Rollback, Transaction
+from harken.backends.postgres.watched_runs import PostgresMoved, watch
 from harken.backends.run_states import (
     CANCELLED,
     DEAD,

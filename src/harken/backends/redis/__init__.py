@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
-from harken.backends.moved_runs import Turns
 from harken.backends.notify import RELEASED, Notifications, nothing
 from harken.backends.redis import durability, notify, store_format
 from harken.backends.redis.claims import RedisClaims
@@ -20,13 +19,14 @@ from harken.backends.redis.definitions import RedisDefinitions
 from harken.backends.redis.event_bank import RedisBank
 from harken.backends.redis.feeds import RedisFeeds
 from harken.backends.redis.leases import RedisLeases
-from harken.backends.redis.moved_runs import RedisMoved
 from harken.backends.redis.records import RedisRecords
 from harken.backends.redis.registry import RedisRegistry
 from harken.backends.redis.runs import RedisRuns
 from harken.backends.redis.subject_index import RedisObjects
 from harken.backends.redis.transaction import Session
 from harken.backends.redis.upkeep import RedisUpkeep
+from harken.backends.redis.watched_runs import RedisMoved
+from harken.backends.watched_runs import Turns
 from harken.clock import Clock
 
 __all__ = ["RedisStore"]

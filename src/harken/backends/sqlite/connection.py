@@ -18,13 +18,13 @@ import apsw
 import structlog
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite import leftovers
-from harken.backends.sqlite.checkpoints import LOG_PAGES, Checkpoints
+from harken.backends.sqlite import earlier_store
 from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
 from harken.backends.sqlite.encrypt_file import encrypt, wipe
 from harken.backends.sqlite.errors import DAMAGED, reading, translate
 from harken.backends.sqlite.file_guard import FileGuard, NoFileGuard
 from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.wal_checkpoints import LOG_PAGES, Checkpoints
 from harken.backends.sqlite.writer import Writer, save_log
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
@@ -107,19 +107,19 @@ class Database:
         Raise Refused too where an earlier store left something, but is gone itself, unless `new`: what it left is moved
         aside then.
         """
-        missing, traces = not path.exists(), leftovers.find_leftovers(path)
+        missing, traces = not path.exists(), earlier_store.find_leftovers(path)
         lock = lock_file(path)
         try:
             if is_blank(path):
-                leftovers.move_aside(path) if new else leftovers.refuse_leftovers(path, traces)
+                earlier_store.move_aside(path) if new else earlier_store.refuse_leftovers(path, traces)
             elif new:
-                leftovers.refuse_existing(path)
+                earlier_store.refuse_existing(path)
             tx = _open_for_writing(path, clock, key)
             guard = FileGuard(path, clock)
             checkpoints = None if inline else Checkpoints(tx.connection, connect(path))
         except BaseException:
             if missing:
-                leftovers.remove_new(path, traces)
+                earlier_store.remove_new(path, traces)
             os.close(lock)
             raise
         damage = Damage(lambda: is_whole(path), clock, inline=inline)

@@ -37,8 +37,8 @@ from harken.backends.run_states import (
     run_id_of,
     throttled_reason,
 )
-from harken.backends.sqlite.moved_runs import watch
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
+from harken.backends.sqlite.watched_runs import watch
 from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
 from harken.feed import Budget

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import apsw
 import structlog
 
-from harken.backends.sqlite.checkpoints import Checkpoints
 from harken.backends.sqlite.damage import Damage, forget_pages
 from harken.backends.sqlite.errors import DAMAGED, translate
 from harken.backends.sqlite.file_guard import FileGuard, LostFile
 from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.wal_checkpoints import Checkpoints
 from harken.errors import StoreBusy, StoreUnavailable
 
 __all__ = ["Writer", "save_log"]

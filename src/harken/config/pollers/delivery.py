@@ -13,10 +13,10 @@ from harken.config.agents import Agents
 from harken.config.feeds import internal_feed
 from harken.config.findings import Path, Report
 from harken.config.loaded import item, revision
+from harken.config.model_validation import Strict, check
 from harken.config.pollers.schema import Outlet
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secrets import secrets_in_query
-from harken.config.validate import Strict, check
 from harken.config.workflows import Checker, WorkflowEntry
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.errors import HarkenError

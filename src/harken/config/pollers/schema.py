@@ -11,7 +11,7 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from harken.config.findings import Finding, Path, Place
-from harken.config.validate import Strict
+from harken.config.model_validation import Strict
 from harken.config.yaml.nodes import Node, Scalar, Table
 
 __all__ = ["Job", "JobBlock", "Outlet", "PollerSettings", "PollersBlock", "RawJob", "id_place", "job_id"]

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from harken.config.validate import Invalid
+from harken.config.model_validation import Invalid
 
 __all__ = ["Address", "is_cloud", "parse_address", "repository_in"]
 

@@ -11,7 +11,7 @@ from harken.config.findings import Report
 from harken.config.trackers.specs import ProjectSpec
 from harken.config.yaml.nodes import locate
 from harken.tickets import ProjectScope, TrackerSettings
-from harken.tickets.resolution import is_within
+from harken.tickets.ticket_project import is_within
 
 __all__ = ["Claim", "check_overlaps", "overlap"]
 

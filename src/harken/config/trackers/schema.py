@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
+from harken.config.model_validation import Invalid, Strict
 from harken.config.settings import LabelMap, LabelPrefix
-from harken.config.validate import Invalid, Strict
 
 __all__ = [
     "IGNORED",

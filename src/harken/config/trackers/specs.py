@@ -8,6 +8,7 @@ from harken.config.accounts import plugin_of
 from harken.config.feeds import LOOPBACK_FLOOR, host_of, is_loopback
 from harken.config.findings import Path, Report
 from harken.config.loaded import Account
+from harken.config.model_validation import Invalid, as_table, check
 from harken.config.resolver import Resolver
 from harken.config.secrets import secrets_by_name
 from harken.config.trackers.account import credential_fields, is_scheme, read_tracker_account
@@ -21,7 +22,6 @@ from harken.config.trackers.schema import (
     check_name,
     kind_of,
 )
-from harken.config.validate import Invalid, as_table, check
 from harken.config.yaml.nodes import Node, Scalar, Table, locate
 from harken.durations import format_duration
 from harken.source import Plugin

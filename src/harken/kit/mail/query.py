@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from harken.kit.mail.field_patterns import check_pattern
-from harken.kit.mail.sender import allowlist_entry
+from harken.kit.mail.sender_address import allowlist_entry
 from harken.kit.models import QueryModel
 from harken.source import Delivery
 

@@ -17,7 +17,7 @@ from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 from harken.run.scope import Resolve
-from harken.run.urls import UNNAMED_HOST, UNNAMED_HOST_FIX, compile_url, has_credentials
+from harken.run.url_template import UNNAMED_HOST, UNNAMED_HOST_FIX, compile_url, has_credentials
 from harken.source import Act, Call, Message
 
 __all__ = ["ACTION", "HTTP", "NOTIFY"]

@@ -23,7 +23,7 @@ from harken.kit.json_api import Params
 from harken.rate_limit import is_rate_limited
 from harken.services.gitlab.api import Account, Api, check_project
 from harken.services.gitlab.event import issue_of
-from harken.services.gitlab.webhooks import webhook_of
+from harken.services.gitlab.webhook_registrations import webhook_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 

@@ -27,7 +27,7 @@ from harken.services.jira.query import changed_jql, labelled_jql
 from harken.services.jira.search import listed_issues, search
 from harken.services.jira.text import document_of
 from harken.services.jira.ticket import FIELDS, comment_of, ticket_of
-from harken.services.jira.webhooks import PATHS, webhook_of
+from harken.services.jira.webhook_registrations import PATHS, webhook_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, Ticket, TicketPage, Webhook
 

@@ -22,7 +22,7 @@ from harken.errors import StoreUnavailable
 from harken.event import Event, Recorded
 from harken.feed import INTERNAL, Feed, FeedState, Trigger
 from harken.ingest.intake import Intake
-from harken.ingest.page_parts import stored_position, with_seek
+from harken.ingest.partial_page_commit import stored_position, with_seek
 from harken.runs import Claimed
 from harken.source import Located, SeekableSource, StreamSource
 from harken.store import Definitions, EarlyEnd, Intent

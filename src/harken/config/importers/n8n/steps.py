@@ -12,7 +12,7 @@ import msgspec
 from harken.config.importers import Variable, variable_name
 from harken.config.importers.n8n.export import Node
 from harken.config.importers.n8n.expressions import Scope, Untranslatable, template_of
-from harken.run.urls import UNNAMED_HOST_FIX, host_problem
+from harken.run.url_template import UNNAMED_HOST_FIX, host_problem
 
 __all__ = ["PASSED_THROUGH", "Made", "keeps_item", "keeps_other_fields", "step_of"]
 

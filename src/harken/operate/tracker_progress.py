@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from harken.backoff import is_permanent
 from harken.feed import FeedState
-from harken.ingest.page_parts import stored_position
+from harken.ingest.partial_page_commit import stored_position
 from harken.kit.cursor import load_cursor
 from harken.operate.trigger_status import Unread
 from harken.tickets import TrackerSettings, feed_name, trigger_name

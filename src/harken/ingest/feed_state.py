@@ -12,7 +12,7 @@ import msgspec
 from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.http import ServiceClock
-from harken.ingest.page_parts import Progress, stored_cap, stored_position
+from harken.ingest.partial_page_commit import Progress, stored_cap, stored_position
 from harken.source import Batch, ClockedSource, Cursor, PollSource, Source, StreamSource
 
 __all__ = ["UNBUILT", "Late", "LiveFeed", "TickReport", "later"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.config.file_edit import LARGEST, NEW, obstacle, read_file, replace_file, revision_of
+from harken.config.workflow_file import LARGEST, NEW, obstacle, read_file, replace_file, revision_of
 from harken.errors import NotFound, Outdated, Refused
 
 FILE = "workflows/deploys.yaml"

@@ -11,7 +11,7 @@ from harken.errors import StoreBusy
 from harken.event import Known
 from harken.feed import Feed, Spacing
 from harken.ingest import poll
-from harken.ingest.page_parts import PageDigest, Progress, stored_position, with_progress
+from harken.ingest.partial_page_commit import PageDigest, Progress, stored_position, with_progress
 from harken.match.rules import PART_EVENTS
 from harken.schedule import Every
 from harken.source import Batch

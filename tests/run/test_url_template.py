@@ -11,7 +11,7 @@ from harken.errors import Refused
 from harken.kit.json_api import join_url
 from harken.run.compiler import Compiler
 from harken.run.steps import KINDS
-from harken.run.urls import compile_url
+from harken.run.url_template import compile_url
 
 BASE = "https://api.example.com/users/"
 

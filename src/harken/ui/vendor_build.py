@@ -1,4 +1,4 @@
-"""Makes the libraries in static/vendor/ again: `python -m harken.ui.vendor`. It needs npm, and the network.
+"""Makes the libraries in static/vendor/ again: `python -m harken.ui.vendor_build`. It needs npm, and the network.
 
 Each library becomes one ES module without imports, so that a page needs no import map and no build. Our own code is
 served as it is written.

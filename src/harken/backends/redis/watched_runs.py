@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from harken.backends.moved_runs import Turns
 from harken.backends.redis.codec import moment
 from harken.backends.redis.transaction import UsesSession
 from harken.backends.run_states import STATES
+from harken.backends.watched_runs import Turns
 from harken.store import MovedRun
 
 __all__ = ["RedisMoved"]

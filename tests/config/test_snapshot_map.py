@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from harken.config.snapshots import FEWEST, Items, SnapshotValues
+from harken.config.snapshot_map import FEWEST, Items, SnapshotValues
 
 
 def test_a_snapshot_is_what_the_items_were_whatever_happens_to_them() -> None:

@@ -1,4 +1,4 @@
-"""Watched runs that have moved: found by an index, see harken.backends.moved_runs."""
+"""Watched runs that have moved: found by an index, see harken.backends.watched_runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from harken.backends.codec import moment
-from harken.backends.moved_runs import MOVED, NOT_DEALT_WITH, VERSION, Turns
 from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import STATES, id_of
+from harken.backends.watched_runs import MOVED, NOT_DEALT_WITH, VERSION, Turns
 from harken.store import MovedRun
 
 __all__ = ["PostgresMoved", "watch"]

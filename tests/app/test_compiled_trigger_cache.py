@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from harken.config import stored_triggers
-from harken.config.compiled_triggers import code_mark
+from harken.config.compiled_trigger_cache import code_mark
 from harken.config.stored_triggers import RowCompiler
 from harken.operate.configuration import credentials_of
 from harken.store import DocumentChange
@@ -179,7 +179,7 @@ async def test_what_other_code_has_compiled_is_compiled_again(
     old = await forms(house)
     await house.down()
     compiled.clear()
-    monkeypatch.setattr("harken.config.compiled_triggers.code_mark", lambda: "another")
+    monkeypatch.setattr("harken.config.compiled_trigger_cache.code_mark", lambda: "another")
     await house.up()
     assert sorted(compiled) == ["one", "two"]
     marks = {value["mark"].split("-")[0] for value in (await forms(house)).values()}
@@ -288,7 +288,7 @@ async def test_the_source_of_a_row_is_built_when_it_is_needed(
 
 
 def test_everything_of_a_form_survives_the_store() -> None:
-    from harken.config.compiled_triggers import RowForm, read_form, to_document
+    from harken.config.compiled_trigger_cache import RowForm, read_form, to_document
     from harken.feed import Debounce, Feed, Trigger
     from harken.schedule import Cron
 
