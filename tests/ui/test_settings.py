@@ -35,7 +35,7 @@ async def test_a_token_is_made_shown_once_and_revoked_and_the_audit_log_tells_it
 
 async def test_how_long_records_are_kept_is_shown_with_how_many_there_are(page: Page, harken: HarkenProcess) -> None:
     await page.goto("/settings?tab=retention")
-    kept = page.get_by_role("table", name="Retention")
+    kept = page.get_by_role("region", name="Retention")
     await expect(kept.get_by_role("row").filter(has_text="runs that are over")).to_contain_text("30d")
     rows = (await harken.call("GET", "/api/store/retention"))["items"]
     await expect(kept.get_by_role("row")).to_have_count(len(rows) + 1)
