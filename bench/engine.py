@@ -22,10 +22,10 @@ from harken.http import Client
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import has_listeners, internal_matcher
-from harken.run.environment import Environment
-from harken.run.models import Models
+from harken.run.compiled_workflows import WorkflowCache
+from harken.run.language_models import Models
+from harken.run.step_capabilities import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.runs import Workflow
 from harken.source import Source
 from harken.store import Definitions

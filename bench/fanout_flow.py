@@ -13,7 +13,7 @@ import msgspec
 
 from bench.engine import NOTHING, Engine, answer, definitions, engine
 from bench.sample_pages import Book, reached
-from harken.app.redaction import RedactingPush
+from harken.app.redacting_services import RedactingPush
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.schedule import Every

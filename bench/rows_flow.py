@@ -18,9 +18,9 @@ from harken.app.stored_triggers import TriggerRows
 from harken.clock import SystemClock
 from harken.config.loaded import Loaded
 from harken.config.stored_triggers import RowCompiler
-from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.configuration_files import credentials_of, load_directory
 from harken.store import DocumentChange, Store
-from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
+from harken.store.document_kinds import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 
 __all__ = ["Asked", "Started", "take"]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Identity, Span
 from harken.schedule import Every, Quiet, Schedule
 

@@ -13,7 +13,7 @@ from harken.errors import AnswerLost, KeyReused, Refused, StillRunning
 from harken.operate.idempotency import KEPT_SECONDS, STALLED_SECONDS, Answer, forget_old, new_id, once
 from harken.runs import Dead
 from harken.store import Settlement, Store
-from harken.store.documents import REQUEST, RETRIED
+from harken.store.document_kinds import REQUEST, RETRIED
 from tests.api.server import JSON, Reply, Served
 
 RUN = "/api/workflows/oncall/run"

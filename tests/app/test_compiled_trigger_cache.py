@@ -13,9 +13,9 @@ import pytest
 from harken.config import stored_triggers
 from harken.config.compiled_trigger_cache import code_mark
 from harken.config.stored_triggers import RowCompiler
-from harken.operate.configuration import credentials_of
+from harken.operate.configuration_files import credentials_of
 from harken.store import DocumentChange
-from harken.store.documents import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
+from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 from harken.testing import VirtualClock, virtual
 from tests.system.hostile.world import House
 

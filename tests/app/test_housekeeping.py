@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from harken.app.housekeeping import audit_unverified, repeat_slices
-from harken.app.ledger_alerts import LedgerAlerts
+from harken.app.lost_event_alerts import LedgerAlerts
 from harken.errors import StoreUnavailable
 from harken.ingest.refused_webhooks import Refusals
 from harken.ingest.webhook import Webhooks

@@ -10,7 +10,7 @@ import pytest
 from harken.app import App
 from harken.cli.tickets import _print_registered
 from harken.operate.output_rows import plain
-from harken.operate.webhook_registrations import Registered, judge_webhooks
+from harken.operate.webhook_registration_check import Registered, judge_webhooks
 from harken.testing import VirtualClock, virtual
 from harken.ticket import Topic, Webhook
 from tests.app.test_ticket_webhooks import Platforms, at_work

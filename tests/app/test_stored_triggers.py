@@ -15,7 +15,7 @@ from harken.errors import Malformed, Misconfigured, NotFound, Outdated, Refused,
 from harken.ingest.intake import Intake
 from harken.operate.stored_triggers import InvalidRow
 from harken.store import DocumentChange
-from harken.store.documents import CHANGES, TRIGGER_LOG, TRIGGER_ROW
+from harken.store.document_kinds import CHANGES, TRIGGER_LOG, TRIGGER_ROW
 from harken.testing import VirtualClock, virtual
 from tests.system.hostile.world import House
 

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from harken.app import App
 from harken.config.loaded import Loaded
 from harken.errors import Misconfigured
-from harken.operate.configuration import load_directory
+from harken.operate.configuration_files import load_directory
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import GitHub, Issue
 from tests.services.whole import running, started, write

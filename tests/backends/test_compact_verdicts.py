@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from harken.backends.encryption import PlainSeal
-from harken.backends.history import MOST_REMEMBERED, outcome_reader
+from harken.backends.history_columns import MOST_REMEMBERED, outcome_reader
 from harken.backends.postgres import PostgresStore
 from harken.backends.redis import RedisStore
 from harken.backends.redis.codec import EVENT_HEAD, encode_verdict

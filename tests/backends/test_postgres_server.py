@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.postgres.transaction import Transaction
+from harken.backends.postgres.transaction_context import Transaction
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing import HandClock
-from harken.testing.store.gathering import gathers
+from harken.testing.store.gathered_and_held_runs import gathers
 from harken.testing.store.world import Given, definitions
 from tests.backends.postgres_database import server, session, url
 from tests.servers.ports import free_port

@@ -13,14 +13,14 @@ from redis.asyncio import Redis
 from harken.backends.redis import RedisStore
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.durability import Durability, judge
-from harken.backends.redis.store_format import first_keys
+from harken.backends.redis.format_and_encryption_keys import first_keys
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.runs import Finished, Park
 from harken.store import Entry, Settlement, Stale
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.gathering import gathers
+from harken.testing.store.gathered_and_held_runs import gathers
 from harken.testing.store.world import definitions
 from tests.servers.redis import RedisServer
 

@@ -22,14 +22,14 @@ from harken.backends.sqlite.claims import claim
 from harken.backends.sqlite.connection import refuse_network
 from harken.backends.sqlite.damage import CHECK_SECONDS
 from harken.backends.sqlite.errors import opening
-from harken.backends.sqlite.file_guard import LOOK_SECONDS, FileGuard
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.replaced_file_check import LOOK_SECONDS, FileGuard
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
 from harken.store import Committed, Lease
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.gathering import gathers
+from harken.testing.store.gathered_and_held_runs import gathers
 from harken.testing.store.world import MAIL, OTHER, definitions
 
 KEY = "a long key of the operator"

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.definitions import COUNT_MEMORY
+from harken.backends.sqlite.feeds_and_triggers import COUNT_MEMORY
 from harken.event import Verdict
 from harken.feed import MEMORY_COUNTED
 from harken.operate.context import Context

@@ -11,10 +11,10 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.errors import LeaseLost, Refused
-from harken.operate.store_admin import copy_store
+from harken.operate.store_copy_restore import copy_store
 from harken.store import HOUSEKEEPING, Store
-from harken.store.export_rows import Chunk, ExportedEvent
 from harken.store.transfer import Counts, StoreTransfer, refuse_marked
+from harken.store.transfer_rows import Chunk, ExportedEvent
 from harken.testing import HandClock
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.backends.postgres_database import server, url

@@ -13,7 +13,7 @@ import pytest
 from harken.errors import Misconfigured, Refused
 from harken.event import Verdict
 from harken.store import Entry
-from harken.store.export_rows import Chunk, ExportedEvent
+from harken.store.transfer_rows import Chunk, ExportedEvent
 from harken.testing import HandClock
 from harken.testing.store.transfer import comparable, copy_store
 from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, snapshot

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from harken.cli.names import workflow_names
+from harken.cli.name_completion import workflow_names
 from harken.cli.root import root, run
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from harken.cli.root import run
 from harken.config.env_file import environment_of
-from harken.operate.configuration import load_directory
+from harken.operate.configuration_files import load_directory
 from harken.operate.import_workflows import import_changedetection, import_crontab, import_n8n, local_zone
 
 EXPORTS = Path(__file__).parents[1] / "config" / "importers" / "n8n"

@@ -11,7 +11,7 @@ import pytest
 from harken.app import App
 from harken.cli.root import run
 from harken.clock import SystemClock
-from harken.rate_limit import Level
+from harken.outgoing_rate_limit import Level
 from harken.testing.fakes import Listing
 from tests.cli.conftest import Desk
 

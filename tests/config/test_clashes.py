@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.config.loader import load
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.services import cron, json, rss, webhook
 from tests.config.makers import lines, workflow, write
 

@@ -14,7 +14,7 @@ import pytest
 from harken.config.compiled_files import MAGIC, KeptForms
 from harken.config.loaded import Loaded
 from harken.config.loader import load
-from harken.operate.configuration import load_directory
+from harken.operate.configuration_files import load_directory
 from tests.config.makers import PLUGINS, accept, codes, poll, workflow, write
 
 ROOT = Path(__file__).parents[2]

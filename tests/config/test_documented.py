@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from harken.config import accounts, feeds, schedules, settings, streams, trigger_schema, workflows
 from harken.config.findings import CODES, Code
 from harken.config.model_validation import Strict
-from harken.config.pollers import delivery
+from harken.config.pollers import delivery_workflows
 from harken.config.pollers import schema as writing
 from harken.config.settings import Settings
 from harken.config.trackers import schema as tickets
@@ -70,8 +70,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "pollers": writing.PollersBlock,
     "pollers.jobs": writing.JobBlock,
     "schedule": schedules.JobScheduleBlock,
-    "config": delivery.DeliveryBlock,
-    "deliver": delivery.OutletBlock,
+    "config": delivery_workflows.DeliveryBlock,
+    "deliver": delivery_workflows.OutletBlock,
 }
 IN_PARTS = {
     Settings,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from harken.config.feed_sources import source_for
 from harken.config.loaded import Loaded
-from harken.config.sources import source_for
 from harken.feed import INTERNAL, Feed
 from harken.source import Plugin
 from tests.config.makers import PLUGINS, Built, Forbid, lines, read, workflow

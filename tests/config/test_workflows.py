@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harken.config.feed_sources import source_for
 from harken.config.loaded import Loaded
-from harken.config.sources import source_for
 from harken.feed import INTERNAL, Digest, Feed, Spacing, Trigger
 from harken.schedule import At, Cron, Every
 from harken.services import registry

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from harken.cli.root import root
 from harken.config.loader import load
 from harken.config.settings import Queue
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.services import registry
 from harken.timings import Timings
 from tests.downloads import skip_or_fail

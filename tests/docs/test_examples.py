@@ -9,7 +9,7 @@ import pytest
 
 from harken.config.loaded import Loaded
 from harken.config.loader import load
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.services import registry
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import harken
 from harken.config.loader import load
 from harken.language.go_template import compile_template
 from harken.language.go_template.functions import FUNCTIONS, Function
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.services import registry
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from harken import errors
-from harken.app import run_metrics, telemetry
+from harken.app import metrics_and_health, run_metrics
 from harken.language.go_template.functions import FUNCTIONS
 from harken.language.go_template.template import compile_template
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-SOURCES = inspect.getsource(telemetry) + inspect.getsource(run_metrics)
+SOURCES = inspect.getsource(metrics_and_health) + inspect.getsource(run_metrics)
 METRICS = re.findall(r'metrics\.(?:counter|gauges?|histogram|series)\(\s*"(\w+)"', SOURCES)
 CODES = sorted({found.code for _, found in inspect.getmembers(errors, inspect.isclass) if hasattr(found, "code")})
 

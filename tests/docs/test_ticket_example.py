@@ -7,7 +7,7 @@ from typing import Any
 
 from harken.config.loaded import Loaded
 from harken.config.loader import load
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.services import registry
 from tests.run.agents.scripts import agent_world, end_of_ticket, git, make_repository, start_ticket
 

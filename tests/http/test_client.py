@@ -10,7 +10,7 @@ from harken.clock import SystemClock
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.http import Client, HttpSettings, Reply, Validators
 from harken.http.client import _timeout
-from harken.rate_limit import RateLimit
+from harken.outgoing_rate_limit import RateLimit
 from tests.http.loopback import Dns, Server, reply, start
 
 TOKEN = {"Authorization": "Bearer s3cret", "X-Api-Key": "s3cret", "Cookie": "id=s3cret", "Accept": "application/json"}

@@ -13,7 +13,7 @@ from yarl import URL
 from harken.clock import SystemClock
 from harken.errors import ConnectionFault, NoConnection, Offline, RetryLater
 from harken.http import Client, Connectivity
-from harken.http.errors import translate_error
+from harken.http.error_translation import translate_error
 from harken.testing import HandClock
 from tests.http.loopback import Dns, Server
 

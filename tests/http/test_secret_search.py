@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.app.redaction import RedactingPush
+from harken.app.redacting_services import RedactingPush
 from harken.event import Event
 from harken.http.redact import (
     _tokens_of,

@@ -13,7 +13,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, StoreUnavailable
 from harken.ingest.leases import EXPIRY_SLACK, ShardLeases
 from harken.store import Definitions
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.timings import Timings
 

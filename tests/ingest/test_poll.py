@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.errors import CursorExpired, LeaseLost, NeedsAttention, RetryLater, StoreBusy
 from harken.event import Known, Span
 from harken.feed import Spacing
 from harken.http import ServiceClock
 from harken.ingest.feed_state import LiveFeed, TickReport
-from harken.ingest.idle_reads import IdleReads
-from harken.ingest.partial_page_commit import stored_cap, stored_position
+from harken.ingest.idle_read_batching import IdleReads
+from harken.ingest.page_progress import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch
 from harken.store import Commit

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.feed import Feed, FeedState
 from harken.ingest.feed_state import LiveFeed
 from harken.ingest.scheduler import AT_ONCE, JUMP, SHORTEST_PAUSE, SPREAD, Scheduler, due_after, first_due

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 import harken
 from harken.clock import from_unix
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
-from harken.http import Client, cloud_metadata
-from harken.http.cloud_metadata import ADDRESSES, ask_metadata
+from harken.http import Client, cloud_metadata_client
+from harken.http.cloud_metadata_client import ADDRESSES, ask_metadata
 from harken.kit.aws_role_keys import AwsKey, AwsRoleAccount, current_key
 from harken.services.aws.api import AwsAccount
 from harken.services.aws.s3 import S3Account
@@ -261,7 +261,7 @@ async def test_a_refusal_is_said_in_words(status: int, error: type[HarkenError],
 async def test_a_server_that_does_not_answer_is_not_waited_for(
     amazon: Metadata, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cloud_metadata, "SECONDS", 0.2)
+    monkeypatch.setattr(cloud_metadata_client, "SECONDS", 0.2)
     never = asyncio.Event()
 
     async def hang(request: web.Request) -> web.StreamResponse:
@@ -295,7 +295,7 @@ def test_only_what_gets_credentials_asks_these_servers() -> None:
         for path in source.rglob("*.py")
         if re.search(r"http\.cloud_metadata|http import .*metadata|ask_metadata", path.read_text())
     }
-    assert users == {"http/cloud_metadata.py", "kit/aws_metadata.py", "kit/google_default_credentials.py"}
+    assert users == {"http/cloud_metadata_client.py", "kit/aws_metadata.py", "kit/google_default_credentials.py"}
 
 
 def test_an_account_may_rely_on_its_machine_alone() -> None:

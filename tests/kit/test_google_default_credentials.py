@@ -15,8 +15,8 @@ from aiohttp import web
 
 from harken.clock import from_unix
 from harken.errors import Garbled, HarkenError, NeedsAttention, RetryLater
-from harken.http import Client, cloud_metadata
-from harken.http.cloud_metadata import ADDRESSES
+from harken.http import Client, cloud_metadata_client
+from harken.http.cloud_metadata_client import ADDRESSES
 from harken.kit.google_default_credentials import machine_project, machine_token, read_credentials, token_of
 from harken.services.gcs import GcsAccount, Tokens
 from harken.services.pubsub.api import PubSub, PubSubAccount
@@ -264,7 +264,7 @@ async def test_a_wrong_answer_is_no_token(answer: Answer, error: type[HarkenErro
 async def test_a_slow_metadata_server_is_not_waited_for(
     google: Google, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cloud_metadata, "SECONDS", 0.2)
+    monkeypatch.setattr(cloud_metadata_client, "SECONDS", 0.2)
     never = asyncio.Event()
 
     async def hang(request: web.Request) -> web.StreamResponse:

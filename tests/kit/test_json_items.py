@@ -13,7 +13,7 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply
 from harken.kit import json_items
-from harken.kit.items import SLICE, ItemEvents, Shape, events_of, kept_events, long_events_of
+from harken.kit.item_events import SLICE, ItemEvents, Shape, events_of, kept_events, long_events_of
 from harken.kit.json_items import GROUP, Items, items_in
 
 SHAPE = Shape(whose="x.example", id_field="id", type="x", time_field="at", state_field="state")

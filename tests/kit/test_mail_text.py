@@ -9,8 +9,8 @@ import pytest
 
 from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.field_patterns import LONGEST
-from harken.kit.mail.message import body_text
-from harken.kit.mail.text import charset_text, header_text
+from harken.kit.mail.message_parts import body_text
+from harken.kit.mail.text_decoding import charset_text, header_text
 
 
 def letter(text: str = "", **headers: str) -> MailMessage:

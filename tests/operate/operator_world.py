@@ -12,7 +12,7 @@ import msgspec
 
 from harken.app.store import scratch_store
 from harken.backends.sqlite import SqliteStore
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.clock import Clock
 from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
@@ -25,14 +25,14 @@ from harken.operate.activity_counts import Buckets
 from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview, Shown
 from harken.operate.operator import Operator
 from harken.operate.trigger_activity_counts import Counts
-from harken.rate_limit import Level
+from harken.outgoing_rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
 from harken.source import Announced, Cursor, Host, Lag, Located, Place, PositionedSource
 from harken.store import Commit, Committed, Failure, Store, Tick
 from harken.testing import HandClock
 from harken.ticket import TicketTracker
-from harken.tickets.adoption import AdoptionResult
+from harken.tickets.recovery_after_store_loss import AdoptionResult
 from harken.tickets.write_pace import WritePace
 
 POLLED = Feed(name="company/incidents", kind="json", integration="company", schedule=Every(seconds=60))

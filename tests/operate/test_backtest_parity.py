@@ -27,9 +27,9 @@ from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matcher
 from harken.operate.operator import Operator
-from harken.run.environment import Environment
+from harken.run.compiled_workflows import WorkflowCache
+from harken.run.step_capabilities import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.runs import Workflow
 from harken.schedule import Every, Quiet
 from harken.source import Act, Batch

@@ -14,7 +14,7 @@ from harken.operate.idempotency import Answer, once
 from harken.operate.principal import Principal
 from harken.runs import Dead, Failed
 from harken.store import Settlement
-from harken.store.documents import PLAN, REQUEST
+from harken.store.document_kinds import PLAN, REQUEST
 from tests.operate.operator_world import Office, trigger
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.feed import FeedState
-from harken.operate.configuration import Site
+from harken.operate.configuration_files import Site
 from harken.operate.doctor import (
     check_clock,
     check_config,
@@ -26,7 +26,7 @@ from harken.operate.doctor import (
 )
 from harken.operate.output_rows import plain
 from harken.store import Space
-from harken.store.documents import START_MOVED
+from harken.store.document_kinds import START_MOVED
 from harken.testing import START
 from tests.operate.operator_world import POLLED, Office
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harken.backends.sqlite import SqliteStore
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Event
 from harken.feed import INTERNAL, Feed
 from harken.match import Read, compile_rules, match, recognise

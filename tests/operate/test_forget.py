@@ -12,7 +12,7 @@ from harken.event import Event
 from harken.operate.forget import is_about
 from harken.runs import Finished, StepRecord
 from harken.store import NewRun, Settlement
-from harken.store.documents import REQUEST, TICKET, TRIGGER_ROW
+from harken.store.document_kinds import REQUEST, TICKET, TRIGGER_ROW
 from tests.operate.operator_world import POLLED, Office
 
 ANA = "ana@example.com"

@@ -9,7 +9,7 @@ from pathlib import Path
 from harken.config.loaded import Account, Loaded
 from harken.feed import Feed
 from harken.operate.rate_limits import rows
-from harken.rate_limit import Level
+from harken.outgoing_rate_limit import Level
 from harken.schedule import Every
 from harken.testing import START
 from tests.operate.operator_world import POLLED, Office

@@ -14,7 +14,7 @@ from harken.config.settings import Settings
 from harken.errors import HarkenError, Malformed, NotFound, Refused
 from harken.operate.operator import Operator
 from harken.runs import Run, Workflow
-from harken.store.documents import WORKFLOW
+from harken.store.document_kinds import WORKFLOW
 from harken.testing.clock import VirtualClock, virtual
 from tests.run.world import World, do, running_world, steps
 

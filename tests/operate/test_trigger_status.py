@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.feed import Feed, FeedState, TriggerState
 from harken.operate.trigger_status import status_of
 from harken.schedule import Cron, Every

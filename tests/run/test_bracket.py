@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harken.run.control_flow_exceptions import Withdrawn
 from harken.run.execute import Frame
 from harken.run.plan import Step
-from harken.run.signals import Withdrawn
 from harken.testing import VirtualClock, virtual
 from tests.run.world import World, do, running_world, steps
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from harken.clock import SystemClock
-from harken.run.models import Models, ModelSettings, ProviderAccount
+from harken.run.language_models import Models, ModelSettings, ProviderAccount
 from harken.run.steps.llm import CAUTION
 from tests.run.world import running_world, steps
 

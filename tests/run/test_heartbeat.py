@@ -9,7 +9,7 @@ from typing import Any
 
 from harken.errors import StoreUnavailable
 from harken.run.worker import heartbeat
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing.clock import VirtualClock, virtual
 
 

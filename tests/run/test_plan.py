@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harken.run.compiled_workflows import compile_workflow
 from harken.run.plan import Plan, Step
-from harken.run.workflows import compile_workflow
 from harken.runs import Workflow
 from tests.run.world import do, steps
 

@@ -17,9 +17,9 @@ from aiohttp import web
 
 from harken.clock import SystemClock
 from harken.errors import Refused
-from harken.run.signals import StepFailed
+from harken.run.compiled_workflows import check_workflow
+from harken.run.control_flow_exceptions import StepFailed
 from harken.run.steps.python import PythonBlock, _execute
-from harken.run.workflows import check_workflow
 from tests.run.world import running_world, steps
 
 SUM = """

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from harken.backoff import doubling, retry
+from harken.circuit_breaker import doubling, retry
 from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
 from harken.run.retry import Retry, rate_limited_wait, retry_store, run_wait
 from harken.testing.clock import VirtualClock, virtual

@@ -9,7 +9,7 @@ import pytest
 
 from harken.errors import RetryLater
 from harken.feed import Budget, Trigger
-from harken.run.models import Answer, Models, ModelSettings
+from harken.run.language_models import Answer, Models, ModelSettings
 from harken.store import Definitions
 from harken.testing import VirtualClock
 from harken.testing.clock import virtual

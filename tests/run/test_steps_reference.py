@@ -10,8 +10,8 @@ import pytest
 from harken.config.findings import Report
 from harken.config.yaml.nodes import to_plain
 from harken.config.yaml.parser import parse
+from harken.run.compiled_workflows import check_workflow
 from harken.run.steps import KINDS
-from harken.run.workflows import check_workflow
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/steps.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

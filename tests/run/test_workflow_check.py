@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from harken.errors import Misconfigured
+from harken.run.compiled_workflows import WorkflowCache, check_workflow, compile_workflow
 from harken.run.plan import Problem
-from harken.run.workflows import WorkflowCache, check_workflow, compile_workflow
 from harken.runs import Workflow
 from harken.store import Document
 from harken.testing.clock import START

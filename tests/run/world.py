@@ -18,10 +18,10 @@ from harken.errors import NotFound
 from harken.event import Event
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
-from harken.run.environment import Environment
-from harken.run.models import Models, ModelSettings
+from harken.run.compiled_workflows import WorkflowCache
+from harken.run.language_models import Models, ModelSettings
+from harken.run.step_capabilities import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.runs import Run
 from harken.source import Act
 from harken.store import Commit, Definitions, Entry, Intent, NewRun, Opened

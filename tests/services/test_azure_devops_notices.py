@@ -11,7 +11,7 @@ import pytest
 
 from harken.errors import Unauthorized
 from harken.services.azure_devops import plugin
-from harken.services.azure_devops.work_item_webhooks import WorkItemNotices
+from harken.services.azure_devops.tracker_webhooks import WorkItemNotices
 from harken.source import Host
 from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.ticket import Actor, Notice

@@ -13,7 +13,7 @@ import pytest
 from harken.clock import from_unix
 from harken.errors import Deferred, Misconfigured, NeedsAttention, Refused, RetryLater
 from harken.http import Client, Metered
-from harken.rate_limit import RateLimit
+from harken.outgoing_rate_limit import RateLimit
 from harken.services.azure_devops import plugin, tracker
 from harken.services.azure_devops.event import tags_of
 from harken.services.azure_devops.tracker import WorkItemTracker

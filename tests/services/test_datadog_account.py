@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Client, Metered
-from harken.rate_limit import RateLimit
+from harken.outgoing_rate_limit import RateLimit
 from harken.services.datadog import Account, MonitorStates, Query, plugin
 from harken.source import Host
 from harken.testing import START, HandClock

@@ -12,7 +12,7 @@ import yaml
 from multidict import CIMultiDict
 from yarl import URL
 
-from harken.rate_limit import is_rate_limited, requested_wait
+from harken.outgoing_rate_limit import is_rate_limited, requested_wait
 from harken.services.datadog.event import event_data, group_statuses, number_of
 from harken.source import Host
 from harken.testing import START, HandClock

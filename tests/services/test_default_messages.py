@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.language.placeholders import fill
+from harken.language.message_placeholders import fill
 from harken.source import Plugin
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "services"

@@ -14,7 +14,7 @@ from gidgethub import ValidationFailure, sansio
 
 from harken.errors import Unauthorized
 from harken.services.github import plugin
-from harken.services.github.issue_webhooks import GitHubNotices
+from harken.services.github.tracker_webhooks import GitHubNotices
 from harken.source import Host
 from harken.testing.fakes.github import GitHub, Issue
 from harken.ticket import Notice

@@ -16,7 +16,7 @@ from yarl import URL
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
 from harken.kit.fields import instant
-from harken.rate_limit import is_rate_limited
+from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.github.api import Account, Api
 from harken.services.github.event import IssueFilter, event_of, is_pull, issue_of, matched_at
 from harken.services.github.ticket import access_in, change_of, comes_from, comment_of, label_names, ticket_of

@@ -13,7 +13,7 @@ import standardwebhooks
 
 from harken.errors import Unauthorized
 from harken.services.gitlab import plugin
-from harken.services.gitlab.issue_webhooks import GitLabNotices
+from harken.services.gitlab.tracker_webhooks import GitLabNotices
 from harken.source import Host
 from harken.testing.fakes.gitlab import GitLab
 from harken.ticket import Actor, Notice

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.app.redaction import RedactingSource
+from harken.app.redacting_services import RedactingSource
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.errors import RetryLater

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.app.factory import Factory
+from harken.app.plugin_factory import Factory
 from harken.config.loaded import Loaded
 from harken.config.loader import load
 from harken.errors import Refused
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.services import registry
 from harken.source import Message
 from harken.testing import HandClock, VirtualClock, virtual

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Client
-from harken.rate_limit import RateLimit
+from harken.outgoing_rate_limit import RateLimit
 from harken.services.pagerduty import Account, Query, plugin
 from harken.source import Host
 from harken.testing import HandClock

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from harken.kit.webhook_address import bare_address
-from harken.services.azure_devops.webhook_registrations import webhook_of as azure_devops_hook
+from harken.kit.url_without_secrets import bare_address
+from harken.services.azure_devops.registered_webhooks import webhook_of as azure_devops_hook
+from harken.services.github.registered_webhooks import webhook_of as github_hook
 from harken.services.github.tracker import GitHubTracker
-from harken.services.github.webhook_registrations import webhook_of as github_hook
-from harken.services.gitlab.webhook_registrations import webhook_of as gitlab_hook
+from harken.services.gitlab.registered_webhooks import webhook_of as gitlab_hook
+from harken.services.jira.registered_webhooks import webhook_of as jira_hook
 from harken.services.jira.tracker import Tracker as JiraTracker
-from harken.services.jira.webhook_registrations import webhook_of as jira_hook
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub

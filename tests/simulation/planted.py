@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from harken.backends.run_states import id_of
-from harken.backends.sqlite import SqliteStore, queue, runs
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite import SqliteStore, run_admission, runs
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.event import Event
 from harken.ingest import poll
-from harken.match.rules import Rule
+from harken.match.compiled_rules import Rule
 from harken.simulation import sources
 from harken.store import Commit, Committed, Stale
 from harken.testing import scripted
@@ -157,8 +157,8 @@ def ticket_without_slot(patch: pytest.MonkeyPatch) -> None:
     numbers = count()
     whole = TicketSource._take_notices
     patch.setattr(TicketSource, "_take_notices", told)
-    patch.setattr(queue, "_would_skip", lambda *given: False)
-    patch.setattr(queue, "_take_slot", lambda *given: True)
+    patch.setattr(run_admission, "_would_skip", lambda *given: False)
+    patch.setattr(run_admission, "_take_slot", lambda *given: True)
 
 
 def failed_write_given_up(patch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ from harken.errors import NotFound
 from harken.event import Event, Known
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client, HttpSettings
-from harken.match.dedup import recognise
-from harken.run.environment import Environment
-from harken.run.models import Models, ModelSettings
+from harken.match.new_occurrences import recognise
+from harken.run.compiled_workflows import WorkflowCache
+from harken.run.language_models import Models, ModelSettings
+from harken.run.step_capabilities import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.runs import Run, StepRecord
 from harken.services.github.ticket import ticket_of
 from harken.services.github.tracker import GitHubTracker
@@ -43,11 +43,11 @@ from harken.tickets import (
     standing,
     trigger_name,
 )
+from harken.tickets.comment_marks import receipt_key
 from harken.tickets.events import Placed, event_of
 from harken.tickets.projector import Projector
-from harken.tickets.receipt import receipt_key
 from harken.tickets.run_control import RunControl
-from harken.tickets.source import TicketSource
+from harken.tickets.tracker_feed_source import TicketSource
 from tests.services.github import SHOP, account
 
 FEED, TRIGGER = feed_name("hub"), trigger_name("hub", "shop")

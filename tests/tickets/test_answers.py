@@ -14,7 +14,7 @@ from harken.testing import START, VirtualClock, virtual
 from harken.ticket import Actor, Comment, Notice
 from harken.tickets import Trust
 from harken.tickets.answers import Question, answer_in, approval_in, question_of, replies_to
-from harken.tickets.receipt import notice_line
+from harken.tickets.comment_marks import notice_line
 from harken.tickets.ticket_writer import stage_of
 from tests.tickets.run_control_world import OURS, Ours, record_of, settings, tickets_world
 

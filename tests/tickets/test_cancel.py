@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.tickets import ProjectScope, Routes
 from harken.tickets.run_control import RunControl

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harken.runs import Failed, Finished, RunOutcome
 from harken.store.values import Settlement
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.tickets import Projector
 from tests.tickets.projecting import accept

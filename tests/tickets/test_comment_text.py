@@ -9,6 +9,7 @@ import pytest
 
 from harken.runs import Run, RunState, StepRecord
 from harken.ticket import Actor, Comment
+from harken.tickets.comment_marks import is_ours
 from harken.tickets.comment_text import (
     Report,
     asked_in,
@@ -22,7 +23,6 @@ from harken.tickets.comment_text import (
     sticky_text,
     trusted_labeller,
 )
-from harken.tickets.receipt import is_ours
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 LEO = Actor(id="42", login="leo")

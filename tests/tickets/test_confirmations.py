@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harken.backends.sqlite import SqliteStore
-from harken.store.documents import TICKET
+from harken.store.document_kinds import TICKET
 from harken.testing import START, HandClock
 from harken.tickets import Lifecycle, TicketMemories, TicketMemory
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from harken.kit.cursor import dump_cursor, load_cursor
+from harken.kit.cursor_codec import dump_cursor, load_cursor
 from harken.tickets import Routes, TrackerSettings
 from harken.tickets.cursor import (
     OVERLAP,

@@ -14,7 +14,7 @@ from harken.testing.fakes.github import Issue
 from harken.testing.fakes.server import Answer
 from harken.ticket import Notice
 from tests.soak import longer
-from tests.tickets.test_source import ran
+from tests.tickets.test_tracker_feed_source import ran
 from tests.tickets.test_webhooks import told
 from tests.tickets.tracked import Tracked, github, settings
 

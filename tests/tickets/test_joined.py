@@ -12,14 +12,14 @@ import pytest
 
 from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
 from harken.store.values import Settlement
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets.projector import Projector
 from tests.soak import longer
 from tests.tickets.projecting import accept
 from tests.tickets.test_histories import STEPS, History
-from tests.tickets.test_source import cycles, id_of, ran
+from tests.tickets.test_tracker_feed_source import cycles, id_of, ran
 from tests.tickets.tracked import Tracked, github, settings
 
 DONE = Finished()

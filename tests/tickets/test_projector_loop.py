@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harken.errors import StoreUnavailable
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
 from harken.tickets import Projector

@@ -7,9 +7,9 @@ from pathlib import Path
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
 from harken.tickets import Lifecycle, ProjectScope, TicketMemory
-from harken.tickets.source import NO_PROJECT
+from harken.tickets.tracker_feed_source import NO_PROJECT
 from harken.tickets.webhook_loss import stored_deliveries
-from tests.tickets.test_source import cycles, id_of, ran
+from tests.tickets.test_tracker_feed_source import cycles, id_of, ran
 from tests.tickets.test_webhooks import told
 from tests.tickets.tracked import Tracked, github, project, settings
 

@@ -10,7 +10,7 @@ from harken.runs import StepRecord
 from harken.testing import HandClock
 from harken.ticket import Comment
 from harken.tickets import Lifecycle, is_ours
-from harken.tickets.receipt import notice_line, receipts_in
+from harken.tickets.comment_marks import notice_line, receipts_in
 from harken.tickets.ticket_writer import stage_of
 from tests.tickets.projecting import KEY, KINDS, JiraBoard, World, boards
 

@@ -6,7 +6,7 @@ import pytest
 
 from harken.ticket import Actor, Comment
 from harken.tickets import Trust
-from harken.tickets.trust_texts import how_to_start
+from harken.tickets.trust_wording import how_to_start
 from harken.tickets.unique_comments import LONGEST_NOTE, find_note, inert, note, note_line
 
 OWN = Actor(id="1", login="harken[bot]")

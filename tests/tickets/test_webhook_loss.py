@@ -10,7 +10,7 @@ import pytest
 
 from harken.backends.sqlite import SqliteStore
 from harken.event import Event
-from harken.store.documents import DELIVERIES
+from harken.store.document_kinds import DELIVERIES
 from harken.testing import HandClock
 from harken.tickets.webhook_loss import MOST_SHARED, DeliveryCounter, stored_deliveries
 

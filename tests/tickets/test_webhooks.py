@@ -13,8 +13,8 @@ import pytest
 
 from harken.errors import NeedsAttention, Refused, RetryLater, Unauthorized
 from harken.match import Read
-from harken.services.github.issue_webhooks import GitHubNotices
 from harken.services.github.ticket import ticket_of
+from harken.services.github.tracker_webhooks import GitHubNotices
 from harken.source import PollSource, PushSource, Request
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
@@ -22,7 +22,7 @@ from harken.testing.fakes.server import Answer
 from harken.ticket import Comment, Notice
 from harken.tickets import TicketMemory
 from tests.services.github import SHOP
-from tests.tickets.test_source import cycles, id_of, ran, run_to_its_end
+from tests.tickets.test_tracker_feed_source import cycles, id_of, ran, run_to_its_end
 from tests.tickets.tracked import Tracked, github, project, settings
 
 MIXED = settings(webhook=True)

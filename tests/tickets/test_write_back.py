@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
 from tests.tickets.run_control_world import World, record_of, settings, tickets_world

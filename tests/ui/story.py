@@ -21,7 +21,7 @@ from harken.app.store import open_store
 from harken.clock import SystemClock
 from harken.operate.activity_counts import Buckets, add_counts
 from harken.operate.trigger_activity_counts import Counts, TriggerCounts, document_of
-from harken.store.documents import ACTIVITY, COUNTED, TRIGGER_ACTIVITY
+from harken.store.document_kinds import ACTIVITY, COUNTED, TRIGGER_ACTIVITY
 from tests.ui.harken_process import HarkenProcess
 
 __all__ = ["Story", "telling"]

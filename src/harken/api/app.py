@@ -21,14 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from harken.api import errors
 from harken.api.authentication import Authentication, is_known, operator_of, session_routes
 from harken.api.errors import problem, problem_of
-from harken.api.login import login_routes
+from harken.api.oidc_login import login_routes
 from harken.api.origin_guard import Guard
 from harken.api.params import TooLarge, read_params, refuse_odd_address
 from harken.api.request_ids import RequestIds
 from harken.api.request_rate import RequestRate
 from harken.api.routes import ROUTES, Route
+from harken.docs_urls import address_of
 from harken.errors import HarkenError, Malformed, StoreUnavailable
-from harken.manual import address_of
 from harken.operate.idempotency import Answer
 from harken.operate.list_filter import FIELDS
 from harken.operate.live_tail import Position

@@ -12,7 +12,7 @@ from starlette.routing import Route as Routed
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken.api import errors
-from harken.api.login import CALLBACK, LOGIN, LOGOUT, SESSION_COOKIE, clear_session, cookie_of
+from harken.api.oidc_login import CALLBACK, LOGIN, LOGOUT, SESSION_COOKIE, clear_session, cookie_of
 from harken.api.params import read_object
 from harken.errors import Forbidden, HarkenError, Malformed, Unauthorized
 from harken.operate.operator import Operator

@@ -9,7 +9,7 @@ import msgspec
 from harken.clock import Clock
 from harken.operate.activity_counts import COUNTS, Buckets, add_counts, merge
 from harken.store import Store
-from harken.store.documents import ACTIVITY, COUNTED
+from harken.store.document_kinds import ACTIVITY, COUNTED
 
 __all__ = ["ActivityLog"]
 

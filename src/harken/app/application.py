@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from harken.app.controller import Controller
-from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
+from harken.app.plugin_factory import Factory
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.app.stored_triggers import without_collection
 from harken.clock import Clock, SystemClock
+from harken.config.feed_sources import credential_of, shards_of
 from harken.config.files_and_rows import is_row_feed
 from harken.config.loaded import Loaded
 from harken.config.settings import Queue, local_base
-from harken.config.sources import credential_of, shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.event import Event
 from harken.http.redact import prepare_search
-from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.configuration_files import credentials_of, load_directory
 from harken.operate.controller_file import drop_run_file, run_file, write_run_file
 from harken.operate.fleet import READERS
 from harken.operate.operator import Operator
@@ -35,17 +35,17 @@ from harken.runs import Claimed
 from harken.services import registry
 from harken.store import Definitions, EarlyEnd, Intent, Store
 from harken.store.transfer import refuse_marked
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.tickets.settings import feed_name, tracker_of
 from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
+    from harken.app.metrics_and_health import Telemetry
     from harken.app.otlp import SpanExporter
     from harken.app.run_lines import RunLines
     from harken.app.server import Listener
-    from harken.app.store_wait import StoreWait
-    from harken.app.telemetry import Telemetry
+    from harken.app.startup_listener import StoreWait
     from harken.app.tickets import TicketWork
     from harken.ingest.intake import Intake
     from harken.operate.oidc import Provider
@@ -160,8 +160,8 @@ class App:
         from harken.ingest.commit import RuleCache
         from harken.ingest.intake import Intake
         from harken.ingest.internal_events import has_listeners, internal_matcher
+        from harken.run.compiled_workflows import WorkflowCache
         from harken.run.worker import Worker
-        from harken.run.workflows import WorkflowCache
 
         rule_cache = RuleCache(self.store)
         self._workflows = WorkflowCache(self.store, size=MAX_PLANS, reveal=self._reveal)
@@ -213,7 +213,7 @@ class App:
         )
 
     def _build_telemetry(self) -> Telemetry:
-        from harken.app.telemetry import Telemetry
+        from harken.app.metrics_and_health import Telemetry
 
         telemetry = Telemetry(self.store, self.intake, self.worker, self.factory, self._clock)
         telemetry.behind = lambda: self.controller.behind
@@ -280,12 +280,12 @@ class App:
 
     async def begin(self) -> None:
         """Start to read, match and run, without listening for requests; `stop` ends it."""
-        from harken.app.alerts import Alerts
+        from harken.app.feed_alerts import Alerts
         from harken.app.fleet import HousekeepingLease
-        from harken.app.freshness import Freshness
         from harken.app.housekeeping import do_housekeeping
-        from harken.app.ledger_alerts import LedgerAlerts
+        from harken.app.lost_event_alerts import LedgerAlerts
         from harken.app.run_alerts import RunAlerts
+        from harken.app.stale_triggers import Freshness
 
         if self._exporter is not None:
             self.spawn(self._exporter.run(), "tracing")
@@ -447,7 +447,7 @@ class App:
 def _bind(loaded: Loaded, host: str | None, port: int | None, clock: Clock, say: Callable[[str], None]) -> StoreWait:
     from harken.app.http_protocol import Connections
     from harken.app.server import bind_all, limits_of
-    from harken.app.store_wait import StoreWait
+    from harken.app.startup_listener import StoreWait
 
     server = loaded.settings.server
     host = host or server.host

@@ -11,7 +11,7 @@ from harken.clock import Clock
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event, Known, Verdict
 from harken.feed import Feed, Trigger, TriggerState
-from harken.kit.slices import answer_within
+from harken.kit.answer_timeout import answer_within
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
 from harken.operate.engine_protocol import Preview, Shown
 from harken.operate.output_rows import title_of

@@ -13,9 +13,9 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.operate.fleet import Member, living
 from harken.store import HOUSEKEEPING, Generation, Store
-from harken.store.documents import FLEET, NEWS, REPLICA
+from harken.store.document_kinds import FLEET, NEWS, REPLICA
 from harken.store.transfer import refuse_marked
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["HousekeepingLease", "Membership", "OtherGeneration", "drop_dead_replicas", "host", "notify_replicas"]

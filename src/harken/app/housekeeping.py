@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from harken.app.activity_counter import ActivityLog
-from harken.app.alerts import Alerts
-from harken.app.factory import Factory
+from harken.app.feed_alerts import Alerts
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
-from harken.app.ledger_alerts import LedgerAlerts
+from harken.app.lost_event_alerts import LedgerAlerts
+from harken.app.plugin_factory import Factory
 from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
 from harken.app.trigger_activity_counter import TriggerActivityLog

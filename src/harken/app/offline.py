@@ -17,8 +17,8 @@ import msgspec
 from harken.app.application import refuse_blocking
 from harken.app.controller import finding_lines, last_applied, load_start_lines, locate_in, preview_trigger
 from harken.app.draft_read import DraftReads
-from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
+from harken.app.plugin_factory import Factory
 from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
 from harken.app.stored_triggers import TriggerRows
 from harken.clock import Clock, SystemClock
@@ -30,17 +30,17 @@ from harken.event import Event
 from harken.ingest.feed_state import Late
 from harken.ingest.refused_webhooks import Refusal
 from harken.operate.activity_counts import Buckets
-from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.configuration_files import credentials_of, load_directory
 from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview
 from harken.operate.operator import Operator
 from harken.operate.trigger_activity_counts import Counts
-from harken.rate_limit import Level
+from harken.outgoing_rate_limit import Level
 from harken.services import registry
 from harken.source import Announced, Cursor, Host, Lag, Located, Place, PositionedSource
 from harken.store import Store
 from harken.store.transfer import refuse_marked
 from harken.ticket import TicketTracker
-from harken.tickets.adoption import AdoptionResult
+from harken.tickets.recovery_after_store_loss import AdoptionResult
 from harken.tickets.write_pace import WritePace
 
 __all__ = ["open_factory", "open_offline", "rekey"]

@@ -1,7 +1,7 @@
 """Announces once that runs of a trigger are held for a person or keep dying, and once that they succeed again.
 
-These are events on the feed `harken`, as those about feeds are (alerts.py). What was announced is kept in the store, so
-that neither a restart nor a crash repeats or loses it. Jobs have the cooldown of their other alerts.
+These are events on the feed `harken`, as those about feeds are (feed_alerts.py). What was announced is kept in the
+store, so that neither a restart nor a crash repeats or loses it. Jobs have the cooldown of their other alerts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from harken.app.alerts import is_due
+from harken.app.feed_alerts import is_due
 from harken.clock import Clock, from_unix
 from harken.config.loaded import Loaded
 from harken.config.on_failure import ON_FAILURE
@@ -23,7 +23,7 @@ from harken.match import Read
 from harken.operate.wording import count
 from harken.runs import Run
 from harken.store import Backlog, Store
-from harken.store.documents import RUN_ALERT
+from harken.store.document_kinds import RUN_ALERT
 
 __all__ = ["DEAD", "HELD", "RECOVERED", "RunAlerts", "deaths_in_a_row"]
 

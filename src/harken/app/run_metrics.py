@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from harken.app.metrics import Labels, Metrics
+from harken.app.metric_registry import Labels, Metrics
 from harken.config.loaded import Loaded
 from harken.runs import Claimed
 from harken.store import Backlog

@@ -16,7 +16,7 @@ from harken.app.file_descriptors import KEPT, WANTED, raise_descriptors
 from harken.app.http_protocol import Connections, HttpConnection
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 
 if TYPE_CHECKING:
     from harken.config.settings import Server

@@ -14,10 +14,10 @@ import structlog
 
 from harken.app.application import App, Role
 from harken.app.stored_triggers import without_collection
-from harken.operate.configuration import load_directory
+from harken.operate.configuration_files import load_directory
 from harken.operate.output_rows import Plain
 from harken.operate.wording import count
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["run", "settle_memory"]

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from harken.backends.transfer import bare_url
-from harken.backoff import doubling, retry
+from harken.circuit_breaker import doubling, retry
 from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url, store_extra
 from harken.errors import HarkenError, Misconfigured, Refused, RetryLater
 from harken.extras import how_to_install
 from harken.operate.output_rows import Plain
-from harken.operate.store_admin import CopyProgress, copy_store
+from harken.operate.store_copy_restore import CopyProgress, copy_store
 from harken.store import Store
 from harken.store.transfer import StoreTransfer
 

@@ -22,9 +22,9 @@ from harken.config.findings import Finding, Place, Report
 from harken.config.loaded import Loaded
 from harken.config.stored_triggers import CompiledRow, RowCompiler, read_row
 from harken.errors import HarkenError
-from harken.operate.configuration import row_compiler
+from harken.operate.configuration_files import row_compiler
 from harken.store import Definitions, Document, DocumentChange, Store
-from harken.store.documents import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_ROW
+from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_ROW
 
 __all__ = ["ChangedRows", "TriggerRows", "without_collection"]
 

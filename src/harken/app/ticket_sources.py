@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from harken.app.redacting_tracker import redacting_tracker
+from harken.app.redacted_tracker_answers import redacting_tracker
 from harken.clock import Clock
 from harken.config.loaded import Account, Loaded
 from harken.config.trackers.schema import Hook

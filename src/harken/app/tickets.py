@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from harken.app.factory import Factory
+from harken.app.plugin_factory import Factory
 from harken.clock import Clock
 from harken.config.loaded import Loaded
 from harken.errors import HarkenError
@@ -17,13 +17,13 @@ from harken.feed import INTERNAL
 from harken.http.redact import redact
 from harken.ingest.commit import Committer
 from harken.match import Read
-from harken.operate.configuration import credentials_of
+from harken.operate.configuration_files import credentials_of
 from harken.run.worker import Worker
 from harken.store import Store
 from harken.tickets import TrackerSettings, tracker_of
-from harken.tickets.adoption import AdoptionResult
+from harken.tickets.comment_marks import receipt_key
 from harken.tickets.projector import Projector
-from harken.tickets.receipt import receipt_key
+from harken.tickets.recovery_after_store_loss import AdoptionResult
 from harken.tickets.run_control import RunControl
 from harken.tickets.write_pace import WritePace, WritePaces
 from harken.timings import Timings

@@ -9,7 +9,7 @@ import msgspec
 from harken.clock import Clock
 from harken.operate.trigger_activity_counts import Counts, add_verdicts, document_of, merge_counts, read_counts
 from harken.store import Commit, Committed, Store
-from harken.store.documents import TRIGGER_ACTIVITY
+from harken.store.document_kinds import TRIGGER_ACTIVITY
 
 __all__ = ["TriggerActivityLog"]
 

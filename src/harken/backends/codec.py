@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.encryption import Seal
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Event, Recorded, Span
 from harken.feed import Feed, Trigger
 from harken.runs import Claimed, Run, StepRecord

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from harken.errors import RetryLater
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 
 __all__ = ["RELEASED", "Notifications", "Subscribe", "nothing"]
 

@@ -10,12 +10,12 @@ from harken.backends.codec import SealedTexts, decode_health, moment, moment_or_
 from harken.backends.coverage import merge_spans, spans_of
 from harken.backends.run_states import STATES, WAITING
 from harken.backends.verdicts import decode_verdicts
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
 from harken.store import DeadLetter, Document
-from harken.store.gathering import part_numbers
+from harken.store.gathering_rules import part_numbers
 
 __all__ = [
     "AUDIT",

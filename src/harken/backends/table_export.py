@@ -12,14 +12,14 @@ import msgspec
 
 from harken.backends.codec import decode_spans, decode_trigger, micros, moment
 from harken.backends.encryption import Seal
+from harken.backends.run_changes import NOT_DEALT_WITH, version
 from harken.backends.run_states import NEVER, READY, RUNNING, STATES
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
-from harken.backends.watched_runs import NOT_DEALT_WITH, version
 from harken.errors import Refused
 from harken.event import Span
 from harken.runs import RunState
-from harken.store.documents import COUNTER, NOT_COPIED, SEAL
-from harken.store.export_rows import (
+from harken.store.document_kinds import COUNTER, NOT_COPIED, SEAL
+from harken.store.transfer_rows import (
     ExportedAudit,
     ExportedDeadLetter,
     ExportedDocument,

@@ -12,8 +12,9 @@ from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
 from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
-from harken.store.documents import THIS_STORE, TRANSFER
-from harken.store.export_rows import (
+from harken.store.document_kinds import THIS_STORE, TRANSFER
+from harken.store.transfer import Counts, ExclusiveStore
+from harken.store.transfer_rows import (
     Chunk,
     ExportedEvent,
     ExportedMark,
@@ -23,7 +24,6 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import Counts, ExclusiveStore
 
 __all__ = ["ExclusiveAccess", "Import", "bare_url", "place_of", "prepare_import", "refuse_nonempty"]
 

@@ -10,7 +10,7 @@ import click
 
 from harken.cli.invocation import Session, command
 from harken.cli.output import clean, print_json, say
-from harken.manual import address_of
+from harken.docs_urls import address_of
 
 __all__ = ["import_command"]
 
@@ -28,7 +28,7 @@ def gmail_poller(session: Session, file: str, write: bool) -> int:
 
     Exits 1 when a job could not be taken over.
     """
-    from harken.operate.import_gmail import import_gmail_poller
+    from harken.operate.import_gmail_poller import import_gmail_poller
     from harken.operate.wording import count
 
     made = import_gmail_poller(Path(file).expanduser(), session.directory if write else None)

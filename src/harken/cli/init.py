@@ -130,7 +130,7 @@ def init_command(session: Session, directory: str | None, recipe: str | None) ->
 
 def _texts() -> dict[str, str]:
     """The text of each file, with a key of its own and the address of the reference."""
-    from harken.manual import address_of
+    from harken.docs_urls import address_of
 
     reference = address_of("docs/reference/configuration.md")
     filled = {

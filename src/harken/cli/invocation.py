@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harken.cli.names import complete_names
+from harken.cli.name_completion import complete_names
 from harken.config.env_file import environment_of
 from harken.errors import Refused
 

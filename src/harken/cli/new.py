@@ -27,7 +27,7 @@ def new_service_command(session: Session, name: str, directory: str | None) -> N
 
     The package goes into harken-NAME, or into DIRECTORY; nothing that is there is overwritten.
     """
-    from harken.operate.scaffold import new_service
+    from harken.operate.plugin_scaffold import new_service
 
     _show(session, new_service(name, Path(directory).expanduser() if directory else None))
 
@@ -40,7 +40,7 @@ def new_plugin_command(session: Session, name: str, directory: str | None) -> No
 
     It goes into harken-NAME, or into DIRECTORY; nothing that is there is overwritten.
     """
-    from harken.operate.scaffold import new_plugin
+    from harken.operate.plugin_scaffold import new_plugin
 
     _show(session, new_plugin(name, Path(directory).expanduser() if directory else None))
 

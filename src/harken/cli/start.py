@@ -49,7 +49,7 @@ def start_controller(
 ) -> int:
     from harken.app import run
     from harken.cli.run_lines import write_run_line
-    from harken.operate.configuration import is_configured
+    from harken.operate.configuration_files import is_configured
 
     if not is_configured(session.directory):
         message = f"there is no configuration in {session.directory.absolute()}"

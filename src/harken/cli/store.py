@@ -101,7 +101,7 @@ def restore_store(session: Session, backup: str) -> None:
     from pathlib import Path
 
     from harken.operate.controller_file import store_file
-    from harken.operate.store_admin import restore
+    from harken.operate.store_copy_restore import restore
 
     _refuse_running(session)
     file = store_file(session.directory)

@@ -15,7 +15,7 @@ from harken.config.findings import Finding, Path, Report
 from harken.config.model_validation import as_table
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_plain, to_storable
 from harken.config.yaml.writer import to_yaml
-from harken.manual import address_of
+from harken.docs_urls import address_of
 from harken.suggest import suggest_fix
 
 __all__ = ["TranslatedConfig", "as_yaml", "translate"]

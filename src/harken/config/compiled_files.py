@@ -22,11 +22,11 @@ import structlog
 from harken.config.accounts import plugin_of
 from harken.config.compiled_trigger_cache import code_mark, without_defaults
 from harken.config.dependency_digest import Dependencies
+from harken.config.feed_sources import query_model
 from harken.config.findings import Place
 from harken.config.interpolate import Lookup
 from harken.config.loaded import reveal
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.sources import query_model
 from harken.config.workflows import WorkflowEntry
 from harken.feed import Feed, Trigger
 from harken.private_files import write_private

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore, read_account
-from harken.config.agents import Agents, read_agent
+from harken.config.agent_accounts import Agents, read_agent
 from harken.config.compiled_files import FileForms, KeptForms
 from harken.config.feed_labels import with_labels
+from harken.config.feed_sources import with_shards
 from harken.config.feeds import internal_feed, merge_specs, read_feed
 from harken.config.files import allowed_directories, check_hidden_store, read_tree, tree_of, workflow_files
 from harken.config.findings import Finding, Place, Report, redact
@@ -24,9 +25,8 @@ from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, compile_outcome_web
 from harken.config.pollers.load import LEGACY, POLLERS, PollersSection, read_legacy, read_pollers, read_sections
 from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, RawJob
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secrets import password_in, secrets_by_name, secrets_in
+from harken.config.secret_detection import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_extra, store_location
-from harken.config.sources import with_shards
 from harken.config.streams import is_stream, read_named_stream
 from harken.config.trackers.compile import compile_all
 from harken.config.trackers.project import Known

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from harken.config.feed_labels import with_labels
+from harken.config.feed_sources import with_shards
 from harken.config.feeds import with_shorter_interval
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
 from harken.config.on_failure import ON_FAILURE
 from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, is_outcome_webhook
 from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
-from harken.config.sources import with_shards
 from harken.config.trackers.compile import compile_all, with_projects
 from harken.config.workflows import used_integrations
 from harken.feed import Feed, Trigger

@@ -19,13 +19,13 @@ from pydantic import BaseModel
 from harken.config.accounts import AccountStore
 from harken.config.compiled_trigger_cache import RowForm, SharedValues, read_form, row_mark
 from harken.config.dependency_digest import Dependencies
+from harken.config.feed_sources import shards_of, with_shard
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup, interpolate
 from harken.config.loaded import Account, Loaded
 from harken.config.model_validation import check
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secrets import secrets_by_name, secrets_in
-from harken.config.sources import shards_of, with_shard
+from harken.config.secret_detection import secrets_by_name, secrets_in
 from harken.config.trigger_schema import KINDS
 from harken.config.triggers import read_trigger
 from harken.config.workflows import Checker, WorkflowFile, check_models, check_prices, read_workflow

@@ -237,7 +237,7 @@ def check_providers(steps: Any, models: Models, node: Node, report: Report) -> N
 
 
 def _check_provider(model: str, models: Models, place: Place, report: Report, path: Path) -> None:
-    from harken.run.models import extra_of, is_provider
+    from harken.run.language_models import extra_of, is_provider
 
     provider = model.partition(":")[0]
     account = models.providers.get(provider)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harken.credentials.encryption_key import Key, KeySource
-from harken.credentials.keyring import Keyring, system_keyring
+from harken.credentials.system_keyring import Keyring, system_keyring
 from harken.errors import Misconfigured, Refused
 from harken.private_files import lock_for_writing, read_private, write_private
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import scrypt
 from pathlib import Path
 
-from harken.credentials.keyring import Keyring
+from harken.credentials.system_keyring import Keyring
 from harken.errors import Misconfigured
 from harken.private_files import lock_for_writing, read_private, write_private
 

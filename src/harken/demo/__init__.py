@@ -98,7 +98,7 @@ def _text(summary: Summary, demo: str) -> str:
 
 
 def _next_steps(summary: Summary, demo: str) -> list[str]:
-    from harken.manual import address_of
+    from harken.docs_urls import address_of
 
     name = program()
     places = [f"docs/{GUIDES[demo]}", f"examples/{demo}"] if demo in GUIDES else []

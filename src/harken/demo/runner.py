@@ -21,8 +21,8 @@ from harken.clock import Clock, SystemClock
 from harken.demo import program
 from harken.demo.audit import Summary, compare, read_outcome
 from harken.demo.display import Display, Heading, display_for
+from harken.demo.recent_activity import Recent
 from harken.demo.scenario import Scenario, scenario_of
-from harken.demo.snapshot import Recent
 from harken.store import Records
 from harken.timings import Timings
 

@@ -2,7 +2,7 @@
 
 from harken.http.client import Client, HttpSettings
 from harken.http.connectivity import Connectivity
-from harken.http.metered import Metered
+from harken.http.rate_limited_client import Metered
 from harken.http.redact import redact
 from harken.http.replies import Reply, Validators, mended, raise_for
 from harken.http.service_clock import ServiceClock

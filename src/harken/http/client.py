@@ -18,7 +18,7 @@ from harken import __version__
 from harken.clock import Clock
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
 from harken.http.connectivity import Connectivity
-from harken.http.errors import FAILURES, translate_error
+from harken.http.error_translation import FAILURES, translate_error
 from harken.http.guard import GuardedResolver, check_url, guarded_sockets, server_name
 from harken.http.redirects import REDIRECTS, Hop, next_hop, same_server
 from harken.http.replies import Reply, Validators, raise_for
@@ -49,7 +49,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestLimiter(Protocol):
-    """What the client uses of `harken.rate_limit.RateLimit`: wait for a turn, learn from the response."""
+    """What the client uses of `harken.outgoing_rate_limit.RateLimit`: wait for a turn, learn from the response."""
 
     async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None: ...
 

@@ -14,7 +14,7 @@ from yarl import URL
 
 from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
 from harken.http.guard import server_name
-from harken.rate_limit import is_rate_limited, requested_wait
+from harken.outgoing_rate_limit import is_rate_limited, requested_wait
 
 __all__ = ["Reply", "Validators", "mended", "raise_for"]
 

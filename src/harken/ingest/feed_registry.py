@@ -21,17 +21,17 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.feed import Feed, FeedState
 from harken.http import Connectivity
-from harken.ingest.backfill import FeedStore
 from harken.ingest.commit import Committer
 from harken.ingest.feed_state import UNBUILT, LiveFeed
-from harken.ingest.idle_reads import IdleReads
+from harken.ingest.idle_read_batching import IdleReads
 from harken.ingest.leases import ShardLeases
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
+from harken.ingest.stored_event_backfill import FeedStore
 from harken.ingest.stream import Streamer
 from harken.source import Batch, Closable, Cursor, PollSource, Request, RingingSource, Source, StreamSource
 from harken.store import Definitions, Opened
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["BrokenSource", "FeedRegistry", "SourceCloser"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from harken.backoff import Health, Policy
+from harken.circuit_breaker import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.http import ServiceClock
-from harken.ingest.partial_page_commit import Progress, stored_cap, stored_position
+from harken.ingest.page_progress import Progress, stored_cap, stored_position
 from harken.source import Batch, ClockedSource, Cursor, PollSource, Source, StreamSource
 
 __all__ = ["UNBUILT", "Late", "LiveFeed", "TickReport", "later"]

@@ -20,19 +20,19 @@ from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.http import Connectivity
-from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.feed_state import UNBUILT, Late, LiveFeed, TickReport
-from harken.ingest.idle_reads import IdleReads
+from harken.ingest.future_start_times import StartLines
+from harken.ingest.idle_read_batching import IdleReads
 from harken.ingest.poll import Poller
-from harken.ingest.run_answers import RunAnswers
 from harken.ingest.scheduler import TickSlots
-from harken.ingest.start_lines import StartLines
+from harken.ingest.stored_event_backfill import Backfill, FeedStore
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
+from harken.ingest.webhook_run_results import RunAnswers
 from harken.source import Announced, AnnouncedSource, Lag, PushSource, Source
 from harken.store import FUTURE_SECONDS, HOUSEKEEPING, Definitions, Opened
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["Intake"]

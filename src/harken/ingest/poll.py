@@ -10,18 +10,18 @@ from random import Random
 import msgspec
 import structlog
 
-from harken import backoff
+from harken import circuit_breaker
 from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, Offline, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Event, Span, Verdict
 from harken.http import Connectivity
-from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.feed_state import LiveFeed, TickReport, later
-from harken.ingest.idle_reads import IdleReads
-from harken.ingest.partial_page_commit import PageDigest, with_cap, with_progress
+from harken.ingest.idle_read_batching import IdleReads
+from harken.ingest.page_progress import PageDigest, with_cap, with_progress
 from harken.ingest.scheduler import due_after
-from harken.kit.slices import answer_within
+from harken.ingest.stored_event_backfill import Backfill, FeedStore
+from harken.kit.answer_timeout import answer_within
 from harken.match import Read, Rules, Sighting, memory_id, spaced_due
 from harken.source import Batch
 from harken.store import Commit, Failure, IdleRead, Tick
@@ -80,7 +80,7 @@ class TickResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     next_due: float | None
     watermark: datetime | None
     covered: Span | None
-    recovery: backoff.Step | None
+    recovery: circuit_breaker.Step | None
     backfilled: Sequence[str] = ()
 
 
@@ -116,7 +116,7 @@ class Poller:
         `by_hand` names the trigger for which a person requested the tick."""
         clock = self._clock
         started, began = clock.time(), clock.monotonic()
-        live.health = backoff.before_try(live.health, started)
+        live.health = circuit_breaker.before_try(live.health, started)
         live.by_hand = by_hand
         live.token = self._token(live.feed.shard)
         page, cursor = live.page, live.cursor
@@ -311,9 +311,9 @@ class Poller:
         """Record what a failure does to the feed. `moved`: pages before it were committed, so the read got further."""
         feed, error = live.feed, self._connectivity.judge(error)
         now = self._clock.time()
-        after = backoff.after_progress if moved else backoff.after_failure
+        after = circuit_breaker.after_progress if moved else circuit_breaker.after_failure
         step = after(error, live.health, live.policy, interval=feed.interval, now=now, roll=self._random.random())
-        message = backoff.error_text(error)
+        message = circuit_breaker.error_text(error)
         stopped = step.health.state == "paused" and not step.health.probed
         live.next_due = None if stopped else now + step.wait_seconds
         if isinstance(error, StoreBusy | StoreUnavailable):
@@ -343,7 +343,7 @@ class Poller:
             log.warning("store.trouble", feed=feed.display_name, reason=str(trouble))
         return TickReport(feed=feed.name, result=failure.result, error=message)
 
-    def _log_change(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
+    def _log_change(self, live: LiveFeed, step: circuit_breaker.Step, error: Exception | None = None) -> None:
         if not step.change:
             return
         level = LOG_LEVELS.get(step.change, "error")
@@ -427,7 +427,7 @@ def sum_up(
     covered = batch.covered
     if covered is None and done and batch.complete:
         covered = Span(live.reading_since, from_unix(started))
-    recovery = backoff.after_success(live.health, now) if done and not live.health.clean else None
+    recovery = circuit_breaker.after_success(live.health, now) if done and not live.health.clean else None
     if recovery is not None and recovery.health is live.health:
         recovery = None
     return TickResult(

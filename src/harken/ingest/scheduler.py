@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from harken import backoff
+from harken import circuit_breaker
 from harken.clock import Clock, from_unix
 from harken.feed import FeedState
 from harken.ingest.feed_state import LiveFeed
@@ -197,7 +197,7 @@ def due_after(
         return max(next_at.timestamp() + extra, now)
     if isinstance(schedule, Every):
         floor = min(schedule.seconds, 10.0)
-        wait = backoff.jittered(schedule.seconds, feed.jitter, floor, random.random())
+        wait = circuit_breaker.jittered(schedule.seconds, feed.jitter, floor, random.random())
         return max(started + wait + extra, now + SHORTEST_PAUSE)
     if isinstance(schedule, At):
         # a person may have requested this read just before the instant: then it is still to come

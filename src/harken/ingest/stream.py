@@ -12,21 +12,21 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from harken import backoff
+from harken import circuit_breaker
 from harken.clock import Clock, from_unix
 from harken.errors import LeaseLost, Refused, RetryLater
 from harken.event import Event, Span
 from harken.feed import INTERNAL
 from harken.http import Connectivity
-from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer, check_starts
 from harken.ingest.feed_state import LiveFeed
-from harken.ingest.idle_reads import IdleReads
-from harken.ingest.partial_page_commit import stored_seek
+from harken.ingest.idle_read_batching import IdleReads
+from harken.ingest.page_progress import stored_seek
+from harken.ingest.stored_event_backfill import Backfill, FeedStore
 from harken.match import Read, Rules
 from harken.source import Batch, Cursor, Gap, HoldingSource, Lag, SeekableSource, StreamSource
 from harken.store import Commit, Failure, IdleRead, Tick
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["GAP", "InHand", "Streamer"]
@@ -169,7 +169,9 @@ class Streamer:
     async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float:
         now, error = self._clock.time(), self._connectivity.judge(error)
         roll = self._random.random()
-        step = backoff.after_failure(error, live.health, live.policy, interval=self._interval, now=now, roll=roll)
+        step = circuit_breaker.after_failure(
+            error, live.health, live.policy, interval=self._interval, now=now, roll=roll
+        )
         live.health = step.health
         if step.change:
             log.warning(f"feed.{step.change}", feed=live.feed.display_name, reason=step.health.message)
@@ -240,7 +242,7 @@ class _Connection:
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Try until the store has it. The broker is not asked for more, and nothing is given back to it."""
-        for wait in backoff.doubling(STORE_RETRY, STORE_RETRY_CAP):
+        for wait in circuit_breaker.doubling(STORE_RETRY, STORE_RETRY_CAP):
             try:
                 await write()
             except RetryLater as error:
@@ -275,7 +277,7 @@ class _Connection:
             await self._store.dead_letter(name, letter.event, letter.reason)
         if batch.gap is not None:
             await self._announce(batch.gap, now)
-        step = backoff.after_success(live.health, now.timestamp())
+        step = circuit_breaker.after_success(live.health, now.timestamp())
         rules = await self._committer.rule_cache.rules(name)
         covered, seen = self._covered(batch, now), len(batch.events) + len(batch.rejected)
         commit = Commit(
@@ -306,7 +308,7 @@ class _Connection:
         rules = await self._committer.rule_cache.rules(live.feed.name)
         check_starts(live.feed.name, self._starts, rules)
         covered = self._covered(batch, now)
-        step = backoff.after_success(live.health, now.timestamp())
+        step = circuit_breaker.after_success(live.health, now.timestamp())
         read = IdleRead(
             feed=live.feed.name,
             token=live.token,

@@ -16,8 +16,8 @@ from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthori
 from harken.event import Event, Outcome
 from harken.ingest.commit import Committer
 from harken.ingest.refused_webhooks import UNKNOWN, Reason, Refusals
-from harken.ingest.run_answers import RUNS, RunAnswers
 from harken.ingest.webhook_rate import WebhookRate
+from harken.ingest.webhook_run_results import RUNS, RunAnswers
 from harken.match import Read
 from harken.source import Handshake, PushSource, Request
 from harken.store import Committed

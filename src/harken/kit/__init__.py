@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harken.kit.account_fields import basic_auth, configure_hint, one_word
-from harken.kit.cursor import dump_cursor, load_cursor
+from harken.kit.account_checks import basic_auth, configure_hint, one_word
+from harken.kit.cursor_codec import dump_cursor, load_cursor
 from harken.kit.fields import instant, text_of
 from harken.kit.models import AccountModel, ParamsModel, QueryModel
 

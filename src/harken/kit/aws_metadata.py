@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.http.cloud_metadata import MetadataReply, MetadataServer, ask_metadata
+from harken.http.cloud_metadata_client import MetadataReply, MetadataServer, ask_metadata
 
 __all__ = ["GivenKey", "container_key", "instance_key", "parse_container_uri"]
 

@@ -19,7 +19,7 @@ from yarl import URL
 
 from harken.errors import Garbled, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.http.cloud_metadata import ask_metadata
+from harken.http.cloud_metadata_client import ask_metadata
 from harken.language.dotted_paths import lookup
 from harken.source import Host
 

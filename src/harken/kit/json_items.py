@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from harken.http import Reply
-from harken.kit.items import items_at
-from harken.kit.slices import OwnWork
+from harken.kit.answer_timeout import OwnWork
+from harken.kit.item_events import items_at
 from harken.language.dotted_paths import lookup
 
 __all__ = ["items_in"]

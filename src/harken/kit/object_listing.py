@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from harken.clock import from_unix
 from harken.errors import NeedsAttention
 from harken.event import Event
-from harken.kit.cursor import dump_cursor, load_cursor
+from harken.kit.cursor_codec import dump_cursor, load_cursor
 from harken.kit.digest import digest_of
 from harken.kit.file_manifest import Difference, Folder, FolderBuilder, Manifest, apply, differences, dump, load
 from harken.kit.globs import Globs, glob_regex

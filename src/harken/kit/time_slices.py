@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Span
-from harken.kit.cursor import dump_cursor, load_cursor
+from harken.kit.cursor_codec import dump_cursor, load_cursor
 from harken.source import Cursor
 
 __all__ = ["Slice", "resume"]

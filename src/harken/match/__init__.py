@@ -1,10 +1,10 @@
 """Matching: batch + memory + rules → intents. Pure: no clock, no store, no network."""
 
+from harken.match.backtest_prefilter import Screen, Screened
+from harken.match.compiled_rules import Rule, Rules, compile_rules
 from harken.match.decide import Read, match, spaced_due, variables_of
-from harken.match.dedup import Sighting, memory_id, recognise
 from harken.match.gather_examples import stories
-from harken.match.history_filter import Screen, Screened
-from harken.match.rules import Rule, Rules, compile_rules
+from harken.match.new_occurrences import Sighting, memory_id, recognise
 
 __all__ = [
     "Read",

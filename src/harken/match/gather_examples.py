@@ -14,7 +14,7 @@ from harken.durations import format_duration
 from harken.feed import Debounce, Dedupe, Digest, Gather, Join, Throttle, Trigger
 from harken.match.decide import gather_into
 from harken.store import JoinPart, RateLimit
-from harken.store.gathering import (
+from harken.store.gathering_rules import (
     Gathered,
     answered_by,
     is_complete,

@@ -14,7 +14,7 @@ from harken.clock import from_unix
 from harken.operate.context import Context
 from harken.operate.events import moment_of
 from harken.operate.output_rows import Plain, plain
-from harken.store.documents import ACTIVITY, COUNTED
+from harken.store.document_kinds import ACTIVITY, COUNTED
 
 __all__ = ["COUNTS", "Buckets", "activity", "add_counts", "merge", "series"]
 

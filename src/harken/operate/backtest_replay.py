@@ -18,7 +18,7 @@ from harken.event import Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest_clock import PastClock
-from harken.operate.recorded_event import event_of
+from harken.operate.event_from_record import event_of
 from harken.runs import Claimed, Finished, Run, StepRecord
 from harken.store import Commit, Committed, Definitions, Records, Settlement, Store
 

@@ -12,11 +12,11 @@ import msgspec
 
 from harken.event import Recorded
 from harken.language.cel import bind
-from harken.language.cel.clauses import value_of
+from harken.language.cel.failed_clauses import value_of
 from harken.language.dotted_paths import MISSING
 from harken.match import Rules, Screen, Screened
+from harken.operate.event_from_record import past_variables
 from harken.operate.progress import Progress, Report
-from harken.operate.recorded_event import past_variables
 from harken.operate.runs import micros
 from harken.store import History, Records
 

@@ -21,7 +21,7 @@ from harken.operate.progress import Progress
 from harken.operate.replay import decide_replay, start_replay
 from harken.runs import OPEN
 from harken.store import Document
-from harken.store.documents import PLAN
+from harken.store.document_kinds import PLAN
 from harken.suggest import suggest_fix
 
 __all__ = ["ACTIONS", "OF_RUNS", "execute", "make_plan", "show", "undo"]

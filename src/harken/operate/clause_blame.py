@@ -9,14 +9,14 @@ from typing import Any
 from harken.event import Recorded
 from harken.feed import Trigger
 from harken.language.cel import Condition, bind, compile_condition
-from harken.language.cel.clauses import and_clauses, failed_clauses, smallest_change
+from harken.language.cel.failed_clauses import and_clauses, failed_clauses, smallest_change
 from harken.language.cel.values import show
 from harken.language.dotted_paths import MISSING
 from harken.match import Screen
 from harken.operate.backtest_scan import NearMisses, Scan
 from harken.operate.context import Context
+from harken.operate.event_from_record import past_variables
 from harken.operate.output_rows import Plain
-from harken.operate.recorded_event import past_variables
 
 __all__ = ["blame_rows", "blame_sentence", "near_miss", "recent_blame"]
 

@@ -12,7 +12,7 @@ import msgspec
 from harken.clock import Clock
 from harken.event import Event, Outcome
 from harken.feed import Feed
-from harken.rate_limit import Level
+from harken.outgoing_rate_limit import Level
 from harken.store import Store
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harken.operate.trigger_activity_counts import Counts
     from harken.source import Announced, Cursor, Host, Lag, Located, Place
     from harken.ticket import TicketTracker
-    from harken.tickets.adoption import AdoptionResult
+    from harken.tickets.recovery_after_store_loss import AdoptionResult
     from harken.tickets.write_pace import WritePace
 
 __all__ = ["DraftEvents", "DraftFeed", "Engine", "Preview", "Shown"]

@@ -22,7 +22,7 @@ from harken.operate import events
 from harken.operate.anonymize import Anonymiser
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain
-from harken.operate.ownership import visible_rows
+from harken.operate.owner_access import visible_rows
 from harken.suggest import suggest_fix
 
 __all__ = ["EventCase", "make", "make_case"]

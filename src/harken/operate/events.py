@@ -14,11 +14,11 @@ from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
-from harken.operate.event_bank import is_starred
 from harken.operate.idempotency import new_id
+from harken.operate.kept_events import is_starred
 from harken.operate.list_filter import EVENT_FIELDS, Where, filter_page
 from harken.operate.output_rows import Plain, event_row, plain
-from harken.operate.ownership import visible
+from harken.operate.owner_access import visible
 from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
 from harken.runs import REPLAYED
 from harken.store import NewRun

@@ -12,7 +12,7 @@ from harken.durations import parse_moment
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
 from harken.feed import INTERNAL, FeedState, Trigger, TriggerState
-from harken.ingest.partial_page_commit import stored_position
+from harken.ingest.page_progress import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.clause_blame import near_miss
 from harken.operate.context import Context
@@ -26,9 +26,9 @@ from harken.operate.explanations import (
     explain_unseen,
     named,
 )
-from harken.operate.message_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import MOST
+from harken.operate.stream_message_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.ticket_events import TicketEvents, find_ticket_events
 from harken.operate.trigger_status import limits, next_room
 from harken.operate.triggers import current_status, outcomes, refused_webhooks

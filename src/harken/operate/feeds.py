@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain, announced_row, feed_row, lag_row, plain, spans
-from harken.operate.ownership import visible_rows
+from harken.operate.owner_access import visible_rows
 from harken.operate.paging import page_by
 
 __all__ = ["list_feeds", "show"]

@@ -9,7 +9,7 @@ import msgspec
 
 from harken.operate.output_rows import Plain, plain
 from harken.store import HOUSEKEEPING, Document, Store
-from harken.store.documents import REPLICA
+from harken.store.document_kinds import REPLICA
 from harken.timings import Timings
 
 __all__ = ["READERS", "Member", "fleet", "living"]

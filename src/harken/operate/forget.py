@@ -16,7 +16,7 @@ from harken.operate.context import Context
 from harken.operate.output_rows import Plain
 from harken.runs import FINAL, Run
 from harken.store import Erased
-from harken.store.documents import ALERT, REQUEST, RUN_ALERT, STALE_REPORT, STARRED, TICKET, TRIGGER_ROW
+from harken.store.document_kinds import ALERT, REQUEST, RUN_ALERT, STALE_REPORT, STARRED, TICKET, TRIGGER_ROW
 
 __all__ = ["forget", "is_about"]
 

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from harken.errors import AnswerLost, KeyReused, NotFound, Refused, StillRunning
 from harken.store import Document, Store
-from harken.store.documents import REQUEST, RETRIED
+from harken.store.document_kinds import REQUEST, RETRIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import Any
 
 from harken.errors import Malformed, Misconfigured
 from harken.language.cel import Condition, bind, compile_condition
-from harken.language.cel.ast import Node, literal_text, loop_variable, parse, static_path
-from harken.language.cel.clauses import and_clauses
+from harken.language.cel.failed_clauses import and_clauses
+from harken.language.cel.parser import Node, literal_text, loop_variable, parse, static_path
 from harken.operate.output_rows import Plain
 from harken.suggest import suggest_fix
 

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.errors import Malformed
 from harken.operate.output_rows import Plain
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 
 __all__ = ["Moved", "Position", "merge"]
 

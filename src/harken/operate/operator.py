@@ -16,18 +16,18 @@ from harken.operate import (
     audit,
     bulk,
     config_schema,
-    event_bank,
     event_case,
     events,
     feeds,
     forget,
     integrations,
-    models,
+    kept_events,
+    language_models,
+    login_sessions,
     pollers,
     rate_limits,
     runs,
     services,
-    sessions,
     status,
     stored_triggers,
     tickets,
@@ -47,18 +47,18 @@ from harken.operate.explain import explain
 from harken.operate.idempotency import Answer, once
 from harken.operate.live_tail import Moved, Position, merge
 from harken.operate.output_rows import Plain
-from harken.operate.ownership import Ownership
+from harken.operate.owner_access import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
 from harken.operate.progress import Report, ignore
 from harken.operate.replay import replay_range
 from harken.operate.rerun import rerun
-from harken.operate.retention import list_retention
+from harken.operate.retention_periods import list_retention
 from harken.operate.runs import micros
 from harken.operate.seek import seek
 from harken.operate.trigger_activity_counts import trigger_activity
-from harken.operate.trigger_drafts import draft
+from harken.operate.trigger_draft_check import draft
 from harken.operate.whoami import me
 from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
@@ -98,7 +98,7 @@ READS: Mapping[str, Operation] = {
     "triggers.backtest": backtest,
     "triggers.export": stored_triggers.export,
     "triggers.draft": draft,
-    "triggers.bank": event_bank.bank,
+    "triggers.bank": kept_events.bank,
     "pollers.list": pollers.list_jobs,
     "pollers.show": pollers.show,
     "tools.list": agent_tools.list_tools,
@@ -130,8 +130,8 @@ READS: Mapping[str, Operation] = {
     "event_types.list": events.list_types,
     "integrations.test": integrations.test,
     "integrations.whoami": integrations.whoami,
-    "models.list": models.list_models,
-    "models.test": models.test,
+    "models.list": language_models.list_models,
+    "models.test": language_models.test,
     "tokens.list": tokens.list_tokens,
     "audit.list": audit.list_audit,
 }
@@ -156,8 +156,8 @@ CHANGES: Mapping[str, Operation] = {
     "pollers.resume": pollers.resume,
     "pollers.reset": pollers.reset,
     "tools.call": agent_tools.call,
-    "events.star": event_bank.star,
-    "events.unstar": event_bank.unstar,
+    "events.star": kept_events.star,
+    "events.unstar": kept_events.unstar,
     "events.replay": events.replay,
     "events.replay_range": replay_range,
     FORGET: forget.forget,
@@ -257,14 +257,14 @@ class Operator:
 
     async def log_in(self, identity: Identity, seconds: float) -> str:
         """Begin a session and return its secret, for a cookie."""
-        return await sessions.begin(self._context.store, self._context.clock, identity, seconds)
+        return await login_sessions.begin(self._context.store, self._context.clock, identity, seconds)
 
     async def log_out(self, session: str) -> None:
-        await sessions.end(self._context.store, self._context.clock, session)
+        await login_sessions.end(self._context.store, self._context.clock, session)
 
     async def authenticate_session(self, session: str) -> Principal:
         """Whose session this is. Raises Unauthorized for one that is unknown or over."""
-        return await sessions.find(self._context.store, self._context.clock, session)
+        return await login_sessions.find(self._context.store, self._context.clock, session)
 
     async def authenticate(self, token: str) -> Principal:
         """Whose token this is. Raises Unauthorized for one that is unknown, revoked or expired."""

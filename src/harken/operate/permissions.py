@@ -162,7 +162,7 @@ PERMISSIONS: Mapping[str, Permission] = {
 def require_role(principal: Principal, operation: str) -> Permission:
     """The permission for the operation; raises Forbidden when the principal's token is not for it.
 
-    Which things it may be used on is looked up by `harken.operate.ownership`.
+    Which things it may be used on is looked up by `harken.operate.owner_access`.
     """
     permission = PERMISSIONS.get(operation)
     if permission is None:

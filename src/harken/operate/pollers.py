@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from harken.backoff import Health, before_try, is_permanent
+from harken.circuit_breaker import Health, before_try, is_permanent
 from harken.clock import from_unix
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
@@ -20,7 +20,7 @@ from harken.operate.triggers import refuse_expired
 from harken.operate.wording import stamp
 from harken.schedule import At, Every, is_over, next_due
 from harken.store import Backlog
-from harken.store.documents import ALERT
+from harken.store.document_kinds import ALERT
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from harken.operate.context import Context
 from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.operate.wording import ago
-from harken.rate_limit import Level
+from harken.outgoing_rate_limit import Level
 from harken.schedule import Every
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def rows(loaded: Loaded, levels: Mapping[str, Level], now: datetime) -> list[Pla
 
 def _spenders(loaded: Loaded) -> dict[str, tuple[set[str], set[str]]]:
     """Integrations and feeds by the credential that they spend from."""
-    from harken.config.sources import credential_of
+    from harken.config.feed_sources import credential_of
 
     found: dict[str, tuple[set[str], set[str]]] = {}
     for account in loaded.integrations.values():

@@ -19,11 +19,11 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rule, Rules, Sighting, match
 from harken.operate.backtest import rules_of
 from harken.operate.context import Context
+from harken.operate.event_from_record import event_of
 from harken.operate.events import ALWAYS, mark_replay, moment_of
 from harken.operate.idempotency import new_id
 from harken.operate.output_rows import Plain, title_of
 from harken.operate.progress import Progress
-from harken.operate.recorded_event import event_of
 from harken.store import Intent, NewRun
 
 __all__ = ["decide_replay", "replay_range", "start_replay"]

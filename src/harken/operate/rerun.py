@@ -16,7 +16,7 @@ from harken.operate.idempotency import new_id
 from harken.operate.output_rows import Plain, input_of, is_replay, run_detail
 from harken.runs import FINAL, Run, StepRecord, Workflow
 from harken.store import NewRun
-from harken.store.documents import WORKFLOW
+from harken.store.document_kinds import WORKFLOW
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def _workflow(context: Context, run: Run, revision: str) -> Workflow:
 
 def _compile(context: Context, flow: Workflow) -> Plan:
     # commands import this module too, and have to start fast
-    from harken.run.workflows import compile_workflow
+    from harken.run.compiled_workflows import compile_workflow
 
     definition = context.loaded.reveal(flow.definition) if context.loaded else flow.definition
     return compile_workflow(msgspec.structs.replace(flow, definition=definition))

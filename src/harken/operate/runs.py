@@ -15,7 +15,7 @@ from harken.operate.events import HEARTBEAT_SECONDS, moment_of
 from harken.operate.idempotency import request_name
 from harken.operate.list_filter import DEAD_FIELDS, RUN_FIELDS, Where, filter_page
 from harken.operate.output_rows import Plain, dead_row, run_detail, run_row
-from harken.operate.ownership import visible
+from harken.operate.owner_access import visible
 from harken.operate.paging import MOST, bounded, id_after, to_cursor
 from harken.runs import Run, RunState, Workflow
 from harken.suggest import suggest_fix

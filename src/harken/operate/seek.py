@@ -16,12 +16,12 @@ import msgspec
 from harken.errors import Malformed, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, FeedState, Trigger, TriggerState
-from harken.ingest.partial_page_commit import stored_position, with_seek
+from harken.ingest.page_progress import stored_position, with_seek
 from harken.operate.context import Context
 from harken.operate.engine_protocol import Preview
 from harken.operate.events import moment_of
 from harken.operate.output_rows import Plain, plain, title_of, trigger_type
-from harken.operate.ownership import Ownership
+from harken.operate.owner_access import Ownership
 from harken.operate.wording import count
 from harken.source import Located
 

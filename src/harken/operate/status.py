@@ -10,14 +10,14 @@ from pathlib import Path
 from harken import __version__
 from harken.errors import Refused
 from harken.feed import FeedState
-from harken.operate.configuration import config_findings, finding_rows, site_of
+from harken.operate.configuration_files import config_findings, finding_rows, site_of
 from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.output_rows import Plain, plain
 from harken.operate.tracker_progress import cursor_of, trouble_of
+from harken.operate.tracker_webhook_health import webhook_health
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
-from harken.operate.webhook_health import webhook_health
 from harken.tickets import feed_name
 from harken.tickets.webhook_loss import Deliveries, stored_deliveries
 

@@ -21,7 +21,7 @@ from harken.operate.paging import page_by
 from harken.operate.permissions import PERMISSIONS
 from harken.operate.principal import Principal, Role
 from harken.store import Registry
-from harken.store.documents import TOKEN
+from harken.store.document_kinds import TOKEN
 from harken.suggest import suggest_fix
 
 __all__ = ["HOW_TO_MAKE", "authenticate", "create", "has_tokens", "list_tokens", "revoke", "rotate"]

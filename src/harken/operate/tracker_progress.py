@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from harken.backoff import is_permanent
+from harken.circuit_breaker import is_permanent
 from harken.feed import FeedState
-from harken.ingest.partial_page_commit import stored_position
-from harken.kit.cursor import load_cursor
+from harken.ingest.page_progress import stored_position
+from harken.kit.cursor_codec import load_cursor
 from harken.operate.trigger_status import Unread
 from harken.tickets import TrackerSettings, feed_name, trigger_name
 from harken.tickets.cursor import LocationTrouble, TicketCursor

@@ -16,10 +16,10 @@ from harken.errors import Malformed
 from harken.event import BANK_LISTS, Verdict
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain, lag_row, plain
-from harken.operate.ownership import visible_rows
+from harken.operate.owner_access import visible_rows
 from harken.operate.paging import page_by
 from harken.store import Document
-from harken.store.documents import TRIGGER_ACTIVITY
+from harken.store.document_kinds import TRIGGER_ACTIVITY
 
 __all__ = [
     "Counts",

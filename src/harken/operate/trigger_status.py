@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.clock import from_unix
 from harken.durations import format_duration
 from harken.feed import AT_START, Feed, FeedState, Trigger, TriggerState

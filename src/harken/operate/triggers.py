@@ -14,12 +14,12 @@ from harken.config.loaded import digest
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.feed_state import Late
-from harken.ingest.partial_page_commit import stored_position
+from harken.ingest.page_progress import stored_position
 from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
 from harken.operate.list_filter import TRIGGER_FIELDS, Where
 from harken.operate.output_rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
-from harken.operate.ownership import visible
+from harken.operate.owner_access import visible
 from harken.operate.paging import bounded, name_after, to_cursor
 from harken.operate.rate_limits import budget_of
 from harken.operate.stored_triggers import find_row, row_view
@@ -28,7 +28,7 @@ from harken.operate.trigger_status import TriggerStatus, Unread, limits, over_re
 from harken.operate.wording import count, schedule_text, stamp
 from harken.schedule import Cron, next_due
 from harken.store import Backlog, Document
-from harken.store.documents import START_MOVED
+from harken.store.document_kinds import START_MOVED
 from harken.tickets import feed_name
 
 __all__ = [

@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 import structlog
 
-from harken.backoff import error_code
+from harken.circuit_breaker import error_code
 from harken.clock import Clock
 from harken.errors import Deferred, HarkenError, LeaseLost, Misconfigured, RetryLater
 from harken.event import Event
 from harken.run.compiler import fill_inputs
-from harken.run.environment import Environment
+from harken.run.control_flow_exceptions import FailedForGood, Filtered, Halted, Parked, Signal, Withdrawn
 from harken.run.journal import Journal, RunStore, Unwritten
 from harken.run.plan import Bracket, DetailedOutput, Plan, Step, Steps
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope, replace_event
-from harken.run.signals import FailedForGood, Filtered, Halted, Parked, Signal, Withdrawn
 from harken.run.spans import note_record, run_span, step_span
+from harken.run.step_capabilities import Environment
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.timings import Timings
 from harken.tracing import NO_TRACER, Tracer

@@ -14,11 +14,11 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from harken.backoff import doubling
+from harken.circuit_breaker import doubling
 from harken.clock import Clock
 from harken.event import Event
-from harken.run.environment import unchanged
 from harken.run.retry import retry_store
+from harken.run.step_capabilities import unchanged
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Records, Runs, Stale
 

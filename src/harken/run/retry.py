@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from harken.backoff import doubled, doubling, retry
+from harken.circuit_breaker import doubled, doubling, retry
 from harken.clock import Clock
 from harken.errors import RetryLater, StoreBusy, StoreUnavailable
 

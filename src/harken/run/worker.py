@@ -15,17 +15,17 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
 from harken.event import Event
-from harken.run.early_end import DONE, as_claimed, find_end, may_end_early
-from harken.run.environment import Environment
+from harken.run.compiled_workflows import WorkflowCache
 from harken.run.execute import Execution, TryResult, execute
+from harken.run.execution_before_commit import DONE, as_claimed, find_end, may_end_early
 from harken.run.journal import InternalFeed, Journal, Matching, RunStore, Unwritten, park
 from harken.run.plan import Plan
 from harken.run.retry import retry_store
-from harken.run.settler import PendingSettlement, Settler
-from harken.run.workflows import WorkflowCache
+from harken.run.settlement_batches import PendingSettlement, Settler
+from harken.run.step_capabilities import Environment
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
 from harken.store import EarlyEnd, Intent, Runs
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 from harken.tracing import NO_TRACER, Tracer
 

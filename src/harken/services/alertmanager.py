@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harken.kit.alerts import SAMPLE_GROUP, alert_events
+from harken.kit.alertmanager_alerts import SAMPLE_GROUP, alert_events
 from harken.kit.webhook_receiver import Receiver, ReceiverQuery, make_sample
 from harken.kit.webhook_signatures import BASIC_SAMPLE, BEARER_SAMPLE, check_basic, check_bearer
 from harken.source import Host, Plugin, Sample

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from harken.kit.alerts import SAMPLE_GROUP, alert_events
+from harken.kit.alertmanager_alerts import SAMPLE_GROUP, alert_events
 from harken.kit.webhook_receiver import Receiver, ReceiverQuery, Verify, make_sample
 from harken.kit.webhook_signatures import (
     BASIC_SAMPLE,

@@ -23,7 +23,7 @@ from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.stream_messages import LONGEST_NAME, MessageQuery, MessageReader
 from harken.language.dotted_paths import lookup
 from harken.source import Batch, Cursor, Gap, Host, Plugin, Rejected
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse

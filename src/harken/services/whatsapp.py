@@ -18,7 +18,7 @@ from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.message_text import cut, one_line, title_and_text
-from harken.rate_limit import requested_wait
+from harken.outgoing_rate_limit import requested_wait
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "plugin", "whoami"]

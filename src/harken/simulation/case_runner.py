@@ -17,12 +17,12 @@ from harken.config.yaml.nodes import locate
 from harken.errors import HarkenError, Misconfigured
 from harken.feed import INTERNAL
 from harken.http.redact import redact
-from harken.operate.configuration import load_directory
-from harken.simulation.cases import Case, CaseFile, Unfit, compile_case, find_files, read_file, shown_name
-from harken.simulation.configuration import SharedPlans, in_use
+from harken.operate.configuration_files import load_directory
+from harken.simulation.case_expectations import Outcome, differences
+from harken.simulation.case_files import Case, CaseFile, Unfit, compile_case, find_files, read_file, shown_name
 from harken.simulation.engine import Simulation, without_logs
-from harken.simulation.expectations import Outcome, differences
 from harken.simulation.judge import judge
+from harken.simulation.reduced_configuration import SharedPlans, in_use
 from harken.testing import VirtualClock, VirtualLoop, run_virtual
 
 __all__ = ["CaseResult", "Problem", "Summary", "run_case", "run_cases", "to_junit"]

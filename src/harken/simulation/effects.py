@@ -18,12 +18,12 @@ from harken.config.loaded import Loaded
 from harken.errors import NeedsAttention, NotFound, RetryLater
 from harken.http import Reply
 from harken.http.redact import scrub
-from harken.operate.models import models_of
-from harken.run.environment import Environment
+from harken.operate.language_models import models_of
 from harken.run.execute import Frame
-from harken.run.models import ECHO, Models
-from harken.run.models import Answer as ModelAnswer
+from harken.run.language_models import ECHO, Models
+from harken.run.language_models import Answer as ModelAnswer
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
+from harken.run.step_capabilities import Environment
 from harken.run.steps import KINDS
 from harken.source import Act, Call, Destination, Host, Message, Plugin
 

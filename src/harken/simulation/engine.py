@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from harken.clock import from_unix
-from harken.config.sources import source_for
+from harken.config.feed_sources import source_for
 from harken.errors import StoreUnavailable
 from harken.event import Event, Recorded
 from harken.feed import Feed, FeedState
@@ -24,10 +24,10 @@ from harken.match import Read
 from harken.runs import OPEN, Run
 from harken.schedule import Every
 from harken.services import registry
-from harken.simulation.configuration import ITSELF, Configuration, SharedPlans
 from harken.simulation.effects import Answer, Effects
 from harken.simulation.fleet import Fleet
-from harken.simulation.one_process import REQUEUE_SECONDS, OneProcess
+from harken.simulation.killable_process import REQUEUE_SECONDS, OneProcess
+from harken.simulation.reduced_configuration import ITSELF, Configuration, SharedPlans
 from harken.simulation.script import Arrival, ClockJump, Happening, OfProcess, Script, Sleep, TicketChange
 from harken.simulation.setting import Setting, StandInSource
 from harken.simulation.sources import RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream, event_of

@@ -10,19 +10,19 @@ from typing import Any, Literal
 import msgspec
 
 from harken.app.store import open_in_memory
-from harken.config.sources import with_shard
+from harken.config.feed_sources import with_shard
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.run.worker import Worker
-from harken.simulation.replica import Replica, ThawedSource
+from harken.simulation.replica_lifecycle import Replica, ThawedSource
 from harken.simulation.script import Crash, Cut, Freeze, Lock, OfProcess, Restart
 from harken.simulation.setting import Setting, build_engine
 from harken.source import Source
 from harken.store import Definitions
-from harken.testing.connection import Connection, Hazard
+from harken.testing.faulty_store_connection import Connection, Hazard
 from harken.testing.lease_history import History
-from harken.testing.owners import note_owners
+from harken.testing.simulated_process_tasks import note_owners
 from harken.timings import Timings
 
 __all__ = ["SHARED", "Fleet"]

@@ -17,9 +17,9 @@ import msgspec
 from harken.event import Recorded
 from harken.feed import Feed
 from harken.schedule import Cron
-from harken.simulation.configuration import ITSELF, Configuration
-from harken.simulation.event_shapes import Shape, shape_of
+from harken.simulation.made_up_events import Shape, shape_of
 from harken.simulation.made_up_tickets import made_up_tickets, tickets_from_history
+from harken.simulation.reduced_configuration import ITSELF, Configuration
 from harken.simulation.script import (
     START,
     Arrival,

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from harken.simulation.configuration import Configuration, SharedPlans, in_use
 from harken.simulation.engine import Simulation, without_logs
 from harken.simulation.judge import Judgement, judge
+from harken.simulation.reduced_configuration import Configuration, SharedPlans, in_use
 from harken.simulation.script import (
     START,
     Arrival,

@@ -15,11 +15,11 @@ from harken.ingest.intake import Intake
 from harken.ingest.internal_events import has_listeners, internal_matcher
 from harken.run.worker import Worker
 from harken.services import registry
-from harken.simulation.configuration import Configuration, SharedPlans
 from harken.simulation.effects import Effects
+from harken.simulation.reduced_configuration import Configuration, SharedPlans
 from harken.simulation.sources import RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream
 from harken.simulation.ticket_platform import TicketPlatform
-from harken.simulation.tickets import TicketDesk
+from harken.simulation.ticket_wiring import TicketDesk
 from harken.source import Source
 from harken.testing import VirtualClock
 from harken.tickets import tracker_of

@@ -222,7 +222,7 @@ class Runs(Protocol):
 
 
 class Registry(Protocol):
-    """JSON documents by kind and name (see harken.store.documents), and the audit log."""
+    """JSON documents by kind and name (see harken.store.document_kinds), and the audit log."""
 
     async def get(self, kind: str, name: str) -> Document | None: ...
 

@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from harken.errors import LeaseLost, Refused
-from harken.store.documents import REPLICA, THIS_STORE, TRANSFER
-from harken.store.export_rows import Chunk, ExportedRow
+from harken.store.document_kinds import REPLICA, THIS_STORE, TRANSFER
 from harken.store.protocols import Store
+from harken.store.transfer_rows import Chunk, ExportedRow
 from harken.store.values import HOUSEKEEPING, Lease
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Event, Span, Verdict
 from harken.feed import Feed, FeedState, Overlap, Trigger, TriggerState
 from harken.runs import Claimed, RunOutcome, RunState, StepRecord

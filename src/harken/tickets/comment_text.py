@@ -15,8 +15,8 @@ import msgspec
 
 from harken.runs import Run, StepRecord
 from harken.ticket import Actor
-from harken.tickets.asking_step import asking_step, is_approval, prompt_of
-from harken.tickets.receipt import NOTE
+from harken.tickets.comment_marks import NOTE
+from harken.tickets.pending_question import asking_step, is_approval, prompt_of
 
 __all__ = [
     "UNKNOWN_ACCOUNT",

@@ -9,8 +9,8 @@ import msgspec
 
 from harken.event import Event
 from harken.ticket import Ticket
+from harken.tickets.readiness import Standing, standing
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
-from harken.tickets.standing import Standing, standing
 from harken.tickets.ticket_project import resolve
 
 __all__ = ["VOUCHED", "Placed", "event_of", "gone_event", "place", "released_event", "vouch_for"]

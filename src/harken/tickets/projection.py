@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from harken.runs import RunState
 from harken.ticket import Ticket
-from harken.tickets.claims import Age, age_of
 from harken.tickets.lifecycle_labels import Lifecycle, LifecycleLabels
-from harken.tickets.memory import TicketMemory
+from harken.tickets.sync_state import TicketMemory
+from harken.tickets.ticket_observation import Age, age_of
 
 __all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "UNSURE", "desired_state", "is_lost", "repairs_allowed"]
 

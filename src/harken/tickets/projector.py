@@ -15,18 +15,18 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from harken.backoff import doubled, error_text, is_permanent
+from harken.circuit_breaker import doubled, error_text, is_permanent
 from harken.clock import Clock
 from harken.errors import Deferred, HarkenError, Misconfigured, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Event, Recorded
 from harken.runs import FINAL, OPEN, Run
 from harken.store import MovedRun
-from harken.store.documents import TICKET
-from harken.tasks import cancel_and_wait
+from harken.store.document_kinds import TICKET
+from harken.task_cancellation import cancel_and_wait
 from harken.ticket import TicketTracker
-from harken.tickets.adoption import AdoptionResult, adopt
-from harken.tickets.memory import DocumentStore, TicketMemories, TicketMemory
+from harken.tickets.recovery_after_store_loss import AdoptionResult, adopt
 from harken.tickets.settings import TrackerSettings, trigger_name
+from harken.tickets.sync_state import DocumentStore, TicketMemories, TicketMemory
 from harken.tickets.ticket_writer import NotMoved, Target, TicketWriter
 from harken.tickets.write_pace import PATIENCE, NoTurn, WritePaces
 from harken.timings import Timings

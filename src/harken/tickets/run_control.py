@@ -18,14 +18,14 @@ from harken.errors import HarkenError, Misconfigured, NeedsAttention
 from harken.run.execute import Frame
 from harken.run.plan import Bracket, Step
 from harken.runs import Claimed
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.ticket import Notice, TicketTracker
-from harken.tickets.accounts import Accounts
-from harken.tickets.memory import TicketMemories, TicketMemory
-from harken.tickets.open_runs import OpenRuns, RunControlStore
-from harken.tickets.preflight import PREFLIGHT
+from harken.tickets.actor_access import Accounts
+from harken.tickets.open_run_sweep import OpenRuns, RunControlStore
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, TrackerSettings, feed_name
-from harken.tickets.ticket_run import POSTFLIGHT, Surroundings, TicketRun
+from harken.tickets.still_wanted_check import PREFLIGHT
+from harken.tickets.sync_state import TicketMemories, TicketMemory
+from harken.tickets.ticket_run_steps import POSTFLIGHT, Surroundings, TicketRun
 from harken.timings import Timings
 
 __all__ = ["Lease", "RunControl"]

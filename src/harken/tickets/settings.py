@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from harken.tickets.lifecycle_labels import LifecycleLabels
+from harken.tickets.readiness import Scope
 from harken.tickets.routing import Routes
-from harken.tickets.standing import Scope
 from harken.tickets.ticket_project import ProjectScope
 from harken.tickets.trust import Trust
 

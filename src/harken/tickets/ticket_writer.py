@@ -18,8 +18,8 @@ from harken.errors import Deferred, NeedsAttention
 from harken.event import Event, Recorded
 from harken.runs import FINAL, Run
 from harken.ticket import Actor, Comment, Ticket, TicketTracker
-from harken.tickets.accounts import Accounts
-from harken.tickets.claims import Age, age_of
+from harken.tickets.actor_access import Accounts
+from harken.tickets.comment_marks import Receipt, is_sticky, notice_line, receipt_line
 from harken.tickets.comment_text import (
     UNKNOWN_ACCOUNT,
     Markup,
@@ -35,13 +35,13 @@ from harken.tickets.comment_text import (
     trusted_labeller,
 )
 from harken.tickets.lifecycle_labels import Lifecycle
-from harken.tickets.memory import TicketMemories, TicketMemory
-from harken.tickets.preflight import Preflight, accepted_look
 from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
-from harken.tickets.receipt import Receipt, is_sticky, notice_line, receipt_line
+from harken.tickets.readiness import standing
 from harken.tickets.removed_label import GRACE_SECONDS
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
-from harken.tickets.standing import standing
+from harken.tickets.still_wanted_check import Preflight, accepted_look
+from harken.tickets.sync_state import TicketMemories, TicketMemory
+from harken.tickets.ticket_observation import Age, age_of
 from harken.tickets.write_pace import PROGRESS, WritePace
 
 __all__ = ["NotMoved", "RunStore", "Target", "TicketWriter", "stage_of"]

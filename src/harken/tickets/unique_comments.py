@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from harken.ticket import Actor, Comment
-from harken.tickets.receipt import NOTE
+from harken.tickets.comment_marks import NOTE
 
 __all__ = ["LONGEST_NOTE", "find_note", "inert", "note", "note_line"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harken.config.feed_sources import credential_of
 from harken.config.loaded import Loaded
-from harken.config.sources import credential_of
 from harken.schedule import Every
 from harken.tickets import LifecycleLabels, Routes
 from tests.config.trackers.makers import TOKENS, found, read

@@ -13,7 +13,7 @@ from typing import Any
 
 from harken.clock import SystemClock
 from harken.event import Event
-from harken.run.agents.host import AgentHost
+from harken.run.agents.host_settings import AgentHost
 from harken.runs import Run
 from harken.store import Commit, Entry, Intent, Stale
 from harken.timings import Timings

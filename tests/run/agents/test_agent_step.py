@@ -14,7 +14,7 @@ import pytest
 
 from harken.clock import SystemClock
 from harken.run.agents.workspace import CodeSource
-from harken.run.workflows import check_workflow
+from harken.run.compiled_workflows import check_workflow
 from harken.runs import Park, Run
 from tests.run.agents.scripts import (
     QUICK,

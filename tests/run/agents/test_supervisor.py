@@ -15,7 +15,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.errors import Deferred, NeedsAttention
 from harken.run.agents import supervisor
-from harken.run.agents.leftovers import WORKSPACE_VARIABLE, kill_leftovers
+from harken.run.agents.orphan_processes import WORKSPACE_VARIABLE, kill_leftovers
 from harken.run.agents.process import AgentProcess, start_agent
 from harken.run.agents.supervisor import boot_seconds
 from harken.run.agents.workspace_lock import lock_workspace

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from harken.services.aws import bucket_notifications
-from harken.services.aws.bucket_notifications import GRACE_SECONDS, MOST_KEYS, Announcements, read_announcement
+from harken.services.aws import bucket_poll_wakeups
+from harken.services.aws.bucket_poll_wakeups import GRACE_SECONDS, MOST_KEYS, Announcements, read_announcement
 from harken.services.aws.s3 import S3Account, S3Query, plugin
 from harken.source import AnnouncedSource, Host, PollSource, RingingSource
 from harken.testing import START, HandClock
@@ -156,7 +156,7 @@ async def test_messages_that_are_not_of_the_bucket_are_left_in_the_queue(
     [line] = logs
     assert line["event"] == "s3.doorbell"
     assert "left there" in line["reason"]
-    assert slept == [bucket_notifications.FOREIGN_SECONDS]
+    assert slept == [bucket_poll_wakeups.FOREIGN_SECONDS]
     await bucket.until_waiting(1)
 
 
@@ -169,7 +169,7 @@ async def test_a_queue_that_is_not_there_is_said_once_and_asked_for_again(
         await bucket.source.rung()
     assert len(logs) == 1
     assert bucket.queue in logs[0]["reason"]
-    assert slept == [bucket_notifications.AGAIN_SECONDS] * 3
+    assert slept == [bucket_poll_wakeups.AGAIN_SECONDS] * 3
     assert await bucket.read() == []
 
 

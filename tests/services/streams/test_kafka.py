@@ -24,7 +24,7 @@ from harken.services.kafka.account import ANSWER_SECONDS
 from harken.services.kafka.stream import CHECK_SECONDS
 from harken.services.kafka.topic_metadata import describe
 from harken.source import Batch, Call, Lag
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 from harken.testing.stream import Broker, StreamContract
 from harken.testing.stream.replica import WAIT_SECONDS
 from tests.servers.directory import ServerDirectory

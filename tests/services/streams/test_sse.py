@@ -13,7 +13,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.errors import Deferred, Garbled, NeedsAttention, Refused, RetryLater
 from harken.http import Client, Metered
-from harken.rate_limit import RateLimit
+from harken.outgoing_rate_limit import RateLimit
 from harken.services.sse import EventStream, SseQuery
 from harken.source import Batch, Host
 from harken.testing.stream import Broker, StreamContract

@@ -14,7 +14,7 @@ from pydantic import SecretStr, ValidationError
 from harken.clock import SystemClock
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http import Client, Metered
-from harken.rate_limit import RateLimit
+from harken.outgoing_rate_limit import RateLimit
 from harken.services.websocket import WebSocketQuery, WebSocketStream
 from harken.source import Batch, Host
 from harken.testing.stream import Broker, StreamContract

@@ -14,7 +14,7 @@ from harken.clock import SystemClock
 from harken.event import Recorded
 from harken.runs import OPEN, Run
 from harken.store import HOUSEKEEPING, Store
-from harken.testing.store.records import all_pages
+from harken.testing.store.record_queries import all_pages
 from tests.system.fleet.lease_history import History, read_history
 from tests.system.fleet.network import Wires
 from tests.system.fleet.outside_world import SHARDS

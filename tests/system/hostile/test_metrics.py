@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from harken.app import App
-from harken.app.metrics import MOST_SERIES, Metrics
+from harken.app.metric_registry import MOST_SERIES, Metrics
 from harken.errors import CursorExpired
 from harken.source import Lag
 from harken.testing import VirtualClock, virtual

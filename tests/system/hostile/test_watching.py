@@ -12,7 +12,7 @@ import watchfiles
 from harken.app import file_watch as watching
 from harken.app.controller import Controller
 from harken.app.file_watch import file_stamps
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 
 
 class Reloads:

@@ -13,9 +13,9 @@ from pathlib import Path
 NEEDED = (
     "harken.api.app",
     "harken.api.origin_guard",
-    "harken.app.alerts",
-    "harken.app.freshness",
-    "harken.app.telemetry",
+    "harken.app.feed_alerts",
+    "harken.app.stale_triggers",
+    "harken.app.metrics_and_health",
     "harken.app.logs",
     "harken.app.server",
     "harken.app.housekeeping",

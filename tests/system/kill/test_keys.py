@@ -18,7 +18,7 @@ from harken.api.routes import ROUTES
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.operate.operator import CHANGES
-from harken.store.documents import PLAN
+from harken.store.document_kinds import PLAN
 from tests.servers.ports import free_port
 from tests.services.whole import write
 from tests.system.kill.dying_forker import MARK

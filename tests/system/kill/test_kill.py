@@ -17,7 +17,7 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.runs import OPEN, Run
-from harken.testing.store.records import all_pages
+from harken.testing.store.record_queries import all_pages
 from tests.servers.ports import free_port
 from tests.soak import longer, patience
 from tests.system.kill.outside_world import Nursery, Sender, Shop, Sink, answers, configure, listing_of_now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harken.app.alerts import is_due, resend_pause
+from harken.app.feed_alerts import is_due, resend_pause
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer
 from tests.system.hostile.world import House

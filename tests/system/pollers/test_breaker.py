@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer
 from tests.system.hostile.world import House

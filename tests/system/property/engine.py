@@ -21,15 +21,15 @@ from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matcher
 from harken.match import Read
-from harken.run.environment import Environment
+from harken.run.compiled_workflows import WorkflowCache
+from harken.run.step_capabilities import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.runs import OPEN, Run
 from harken.source import Act
 from harken.store import Definitions
 from harken.testing import Change, Fault, VirtualClock, World
 from harken.testing.crashing import Crash, CrashingStore
-from harken.testing.store.records import all_pages
+from harken.testing.store.record_queries import all_pages
 from tests.system.property import scenarios as p
 from tests.system.property.model import Model
 from tests.system.property.scenario_config import definitions_of, sources_of, trigger_of

@@ -17,13 +17,13 @@ from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matcher
 from harken.match import Read
+from harken.run.compiled_workflows import WorkflowCache
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
-from harken.simulation.replica import Replica, ThawedSource
+from harken.simulation.replica_lifecycle import Replica, ThawedSource
 from harken.store import HOUSEKEEPING, Definitions
 from harken.testing import START, VirtualClock
-from harken.testing.owners import note_owners
-from harken.testing.waiting_clock import WaitingLoop, run_waiting
+from harken.testing.simulated_process_tasks import note_owners
+from harken.testing.virtual_clock_with_servers import WaitingLoop, run_waiting
 from tests.system.property import scenarios
 from tests.system.property.comparison import judge
 from tests.system.property.engine import Stage, _unless_planned

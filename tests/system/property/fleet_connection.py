@@ -11,10 +11,10 @@ from typing import Any
 
 from harken.clock import Clock
 from harken.errors import HarkenError
-from harken.testing.connection import Connection
 from harken.testing.crashing import Heard
+from harken.testing.faulty_store_connection import Connection
 from harken.testing.lease_history import History
-from harken.testing.waiting_clock import WaitingLoop
+from harken.testing.virtual_clock_with_servers import WaitingLoop
 
 __all__ = ["DESK", "Exchange", "Line"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from harken.app.fleet import notify_replicas
 from harken.errors import RetryLater
-from harken.simulation.replica import Replica
+from harken.simulation.replica_lifecycle import Replica
 
 __all__ = ["Life"]
 

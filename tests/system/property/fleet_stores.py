@@ -13,7 +13,7 @@ from harken.backends.postgres import PostgresStore, Settings
 from harken.backends.redis import RedisStore
 from harken.backends.sqlite import SqliteStore
 from harken.clock import Clock
-from harken.testing.waiting_clock import PATIENCE
+from harken.testing.virtual_clock_with_servers import PATIENCE
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
-from harken.ingest.partial_page_commit import stored_position
+from harken.ingest.page_progress import stored_position
 from harken.source import Batch, Cursor, PollSource
 
 

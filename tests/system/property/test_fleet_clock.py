@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from harken.testing import Deadlock, VirtualClock
-from harken.testing.waiting_clock import Unanswered, WaitingLoop, run_waiting
+from harken.testing.virtual_clock_with_servers import Unanswered, WaitingLoop, run_waiting
 
 
 def answers(server: socket.socket) -> None:
@@ -47,7 +47,7 @@ def test_no_timeout_runs_out_while_an_answer_is_under_way() -> None:
 
 
 def test_an_answer_that_never_comes_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harken.testing.waiting_clock.PATIENCE", 0.001)
+    monkeypatch.setattr("harken.testing.virtual_clock_with_servers.PATIENCE", 0.001)
 
     async def main(clock: VirtualClock) -> None:
         loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harken.testing import VirtualClock
-from harken.testing.waiting_clock import WaitingLoop, run_waiting
+from harken.testing.virtual_clock_with_servers import WaitingLoop, run_waiting
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.system.property.fleet import played

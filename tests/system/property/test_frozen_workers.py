@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 from harken.backends.sqlite import SqliteStore
 from harken.feed import INTERNAL, Feed, Trigger
-from harken.run.environment import Environment
+from harken.run.compiled_workflows import WorkflowCache
+from harken.run.step_capabilities import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import WorkflowCache
 from harken.source import Act
 from harken.store import Definitions, NewRun
 from harken.testing import VirtualClock, run_virtual

@@ -1,6 +1,7 @@
 """Every way to gather is executed with everything that may stand beside it: each has its say, and no event is lost.
 
-What is refused together, as a throttle beside a digest, is in tests/config/test_gather.py: its error names both.
+What is refused together, as a throttle beside a digest, is in tests/config/test_trigger_gathering.py: its error names
+both.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ import pytest
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
-from harken.ingest.partial_page_commit import stored_position
-from harken.match.rules import PART_EVENTS
+from harken.ingest.page_progress import stored_position
+from harken.match.compiled_rules import PART_EVENTS
 from harken.schedule import Every
 from harken.source import Batch
 from harken.store import Definitions
 from harken.testing import VirtualClock
 from harken.testing.crashing import Crash, CrashingStore
-from harken.testing.store.records import all_pages
-from harken.testing.waiting_clock import WaitingLoop, run_waiting
+from harken.testing.store.record_queries import all_pages
+from harken.testing.virtual_clock_with_servers import WaitingLoop, run_waiting
 from harken.timings import Timings
 from tests.ingest.process import FLOWS, NoExecutor
 from tests.system.property.fleet_stores import Home, PostgresHome, RedisHome, SqliteHome

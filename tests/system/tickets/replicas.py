@@ -15,12 +15,12 @@ from typing import Any
 
 from harken.app import App
 from harken.app.store import OpenedStore
-from harken.operate.configuration import load_directory
+from harken.operate.configuration_files import load_directory
 from harken.runs import FINAL, Run
 from harken.testing import VirtualClock
 from harken.testing.crashing import Crash, CrashingStore
 from harken.testing.fakes.github import Issue
-from harken.testing.owners import TaskOwner, note_owners
+from harken.testing.simulated_process_tasks import TaskOwner, note_owners
 from harken.timings import Timings
 from tests.services.whole import write
 from tests.system.property.fleet_stores import SqliteHome

@@ -7,7 +7,7 @@ from contextvars import Context
 from typing import Any
 
 from harken.clock import Clock
-from harken.testing.waiting_clock import WaitingLoop
+from harken.testing.virtual_clock_with_servers import WaitingLoop
 from tests.system.property.fleet_stores import Home
 
 __all__ = ["ServedStores", "Stores"]

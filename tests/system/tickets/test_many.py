@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pytest
 
 from harken.testing import VirtualClock, virtual
-from harken.testing.waiting_clock import run_waiting
+from harken.testing.virtual_clock_with_servers import run_waiting
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.soak import ROUNDS, larger, patience

@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 
 from harken.backends.notify import nothing
 from harken.backends.postgres.connection import Database, Settings
-from harken.backends.postgres.event_bank import PostgresBank
-from harken.backends.postgres.feeds import PostgresFeeds
-from harken.backends.postgres.records import PostgresRecords
-from harken.backends.postgres.registry import PostgresRegistry
+from harken.backends.postgres.documents_and_audit import PostgresRegistry
+from harken.backends.postgres.feed_memory_and_failures import PostgresFeeds
+from harken.backends.postgres.kept_event_ids import PostgresBank
+from harken.backends.postgres.record_queries import PostgresRecords
 from harken.backends.postgres.runs import PostgresRuns
 from harken.backends.postgres.subject_index import PostgresObjects
 from harken.backends.postgres.upkeep import PostgresUpkeep

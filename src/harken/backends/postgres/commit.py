@@ -11,9 +11,9 @@ from harken.backends.codec import as_recorded, first_claim, micros, micros_or_no
 from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
 from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.group_commit import GroupCommit, may_share
-from harken.backends.postgres.queue import CommitShare, Resolver, RunRequest, release_flood
-from harken.backends.postgres.statements import UnnestRows
-from harken.backends.postgres.transaction import LockedFeed, Rollback, Transaction, check_lease, lock_feed
+from harken.backends.postgres.run_admission import CommitShare, Resolver, RunRequest, release_flood
+from harken.backends.postgres.statement_builder import UnnestRows
+from harken.backends.postgres.transaction_context import LockedFeed, Rollback, Transaction, check_lease, lock_feed
 from harken.backends.run_states import duplicate_verdicts
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.event import Event, Span, Verdict

@@ -17,7 +17,7 @@ from harken.backends.codec import clock_micros
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.postgres.errors import is_worth_repeating, refusal, translate
 from harken.backends.postgres.notify import Notifier
-from harken.backends.postgres.transaction import Rollback, RowCache, Transaction
+from harken.backends.postgres.transaction_context import Rollback, RowCache, Transaction
 from harken.backends.transfer import place_of
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable

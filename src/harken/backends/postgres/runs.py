@@ -12,7 +12,9 @@ from typing import Any, Literal
 from harken.backends.codec import micros
 from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
-from harken.backends.postgres.queue import (
+from harken.backends.postgres.documents_and_audit import get_document, put_document
+from harken.backends.postgres.record_queries import journals_of
+from harken.backends.postgres.run_admission import (
     admit,
     charge_step,
     count_run,
@@ -21,11 +23,9 @@ from harken.backends.postgres.queue import (
     release_held,
     request_stop,
 )
-from harken.backends.postgres.records import journals_of
-from harken.backends.postgres.registry import get_document, put_document
-from harken.backends.postgres.statements import UnnestRows
-from harken.backends.postgres.transaction import Rollback, Transaction
-from harken.backends.postgres.watched_runs import PostgresMoved, watch
+from harken.backends.postgres.run_changes import PostgresMoved, watch
+from harken.backends.postgres.statement_builder import UnnestRows
+from harken.backends.postgres.transaction_context import Rollback, Transaction
 from harken.backends.run_states import (
     CANCELLED,
     DEAD,
@@ -45,7 +45,7 @@ from harken.backends.run_states import (
 from harken.errors import LeaseLost, NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
-from harken.store.documents import RETRIED
+from harken.store.document_kinds import RETRIED
 
 __all__ = ["PostgresRuns"]
 

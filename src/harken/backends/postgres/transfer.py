@@ -17,7 +17,8 @@ from harken.backends.postgres.leases import RELEASED
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
 from harken.backends.transfer import ExclusiveAccess, prepare_import, refuse_nonempty
 from harken.clock import Clock
-from harken.store.export_rows import (
+from harken.store.transfer import Counts, chunks_of
+from harken.store.transfer_rows import (
     Chunk,
     ExportedEvent,
     ExportedFeed,
@@ -26,7 +27,6 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import Counts, chunks_of
 
 __all__ = ["PostgresTransfer"]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from harken.backends.postgres.connection import DatabaseUser
-from harken.backends.postgres.event_bank import banked_to
+from harken.backends.postgres.kept_event_ids import banked_to
 from harken.backends.postgres.subject_index import forget_objects
-from harken.backends.postgres.transaction import Transaction
+from harken.backends.postgres.transaction_context import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
 from harken.backends.verdicts import decode_verdicts
 from harken.errors import Refused
 from harken.store import Erased, Space
-from harken.store.documents import STARRED
+from harken.store.document_kinds import STARRED
 
 __all__ = ["PostgresUpkeep"]
 

@@ -11,22 +11,22 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
 from harken.backends.notify import RELEASED, Notifications, nothing
-from harken.backends.redis import durability, notify, store_format
+from harken.backends.redis import durability, format_and_encryption_keys, notify
 from harken.backends.redis.claims import RedisClaims
 from harken.backends.redis.commit import RedisCommits
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.definitions import RedisDefinitions
-from harken.backends.redis.event_bank import RedisBank
-from harken.backends.redis.feeds import RedisFeeds
+from harken.backends.redis.documents_and_audit import RedisRegistry
+from harken.backends.redis.feed_memory_and_failures import RedisFeeds
+from harken.backends.redis.feeds_and_triggers import RedisDefinitions
+from harken.backends.redis.kept_event_ids import RedisBank
 from harken.backends.redis.leases import RedisLeases
-from harken.backends.redis.records import RedisRecords
-from harken.backends.redis.registry import RedisRegistry
+from harken.backends.redis.record_queries import RedisRecords
+from harken.backends.redis.run_changes import RedisMoved
 from harken.backends.redis.runs import RedisRuns
+from harken.backends.redis.session import Session
 from harken.backends.redis.subject_index import RedisObjects
-from harken.backends.redis.transaction import Session
 from harken.backends.redis.upkeep import RedisUpkeep
-from harken.backends.redis.watched_runs import RedisMoved
-from harken.backends.watched_runs import Turns
+from harken.backends.run_changes import Turns
 from harken.clock import Clock
 
 __all__ = ["RedisStore"]
@@ -85,7 +85,7 @@ class RedisStore(
         """Make the store open with another key."""
         connection = _connection(url, space)
         try:
-            await store_format.rekey(connection, old, new)
+            await format_and_encryption_keys.rekey(connection, old, new)
         finally:
             await connection.close()
 
@@ -99,9 +99,9 @@ class RedisStore(
         Raise Misconfigured for a server that may delete rows, or a wrong key.
         """
         self.durability = await durability.require_durable(self._connection, self.durability)
-        await store_format.refuse_newer(self._connection)
+        await format_and_encryption_keys.refuse_newer(self._connection)
         if self._session is None:
-            seal = await store_format.seal_for(self._connection, self._key)
+            seal = await format_and_encryption_keys.seal_for(self._connection, self._key)
             self._session = Session(self._connection, seal, secrets.token_hex(8))
         return self.durability
 

@@ -34,7 +34,7 @@ from harken.backends.verdicts import MANY, decode_verdicts, encode_verdicts
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
 from harken.runs import BY_HAND, StepRecord
-from harken.store.gathering import decode_parts, encode_parts, keeps_incomplete, pack_times, unpack_times
+from harken.store.gathering_rules import decode_parts, encode_parts, keeps_incomplete, pack_times, unpack_times
 
 __all__ = [
     "ABSENT",

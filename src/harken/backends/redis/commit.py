@@ -25,13 +25,13 @@ from harken.backends.redis.codec import (
     verdicts_of,
 )
 from harken.backends.redis.notify import leaves_runs
-from harken.backends.redis.transaction import Session, UsesSession
+from harken.backends.redis.session import Session, UsesSession
 from harken.backends.run_states import duplicate_verdicts, mark_name, run_id_of
 from harken.backends.verdicts import MANY
 from harken.event import Outcome, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, EarlyEnd, Entry, Intent, JoinPart, Stale, Tick
-from harken.store.gathering import part_of
+from harken.store.gathering_rules import part_of
 
 __all__ = ["RedisCommits", "caused_commits"]
 

@@ -236,7 +236,7 @@ def _pool(url: str) -> ConnectionPool:
             url,
             max_connections=CONNECTIONS + 4,
             socket_connect_timeout=CONNECT_SECONDS,
-            # `_send` has the timeout: the driver's own may lose a cancellation (see harken.tasks)
+            # `_send` has the timeout: the driver's own may lose a cancellation (see harken.task_cancellation)
             socket_timeout=None,
             socket_keepalive=True,
             # never repeat a request: a write without an answer may have happened

@@ -33,12 +33,13 @@ from harken.backends.redis.codec import (
     verdicts_of,
 )
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.transaction import Session
+from harken.backends.redis.session import Session
 from harken.backends.redis.upkeep import keys_beginning_with
 from harken.backends.run_states import STATES
 from harken.runs import RunState
-from harken.store.documents import NOT_COPIED
-from harken.store.export_rows import (
+from harken.store.document_kinds import NOT_COPIED
+from harken.store.transfer import chunks_of
+from harken.store.transfer_rows import (
     Chunk,
     ExportedAudit,
     ExportedDeadLetter,
@@ -54,7 +55,6 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import chunks_of
 
 __all__ = ["all_rows", "document_kinds"]
 

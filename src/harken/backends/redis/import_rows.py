@@ -29,11 +29,11 @@ from harken.backends.redis.codec import (
     parts_text,
     step_charge,
 )
-from harken.backends.redis.definitions import trigger_facts
-from harken.backends.redis.transaction import Session
+from harken.backends.redis.feeds_and_triggers import trigger_facts
+from harken.backends.redis.session import Session
 from harken.backends.run_states import STATES
 from harken.runs import StepRecord
-from harken.store.export_rows import (
+from harken.store.transfer_rows import (
     Chunk,
     ExportedAudit,
     ExportedDeadLetter,

@@ -8,12 +8,12 @@ from typing import ClassVar, Self
 
 from harken.backends.notify import nothing
 from harken.backends.sqlite.connection import Database, rekey
+from harken.backends.sqlite.documents_and_audit import SqliteRegistry
 from harken.backends.sqlite.errors import opening
-from harken.backends.sqlite.event_bank import SqliteBank
-from harken.backends.sqlite.feeds import SqliteFeeds
+from harken.backends.sqlite.feed_memory_and_failures import SqliteFeeds
 from harken.backends.sqlite.free_space import compact
-from harken.backends.sqlite.records import SqliteRecords
-from harken.backends.sqlite.registry import SqliteRegistry
+from harken.backends.sqlite.kept_event_ids import SqliteBank
+from harken.backends.sqlite.record_queries import SqliteRecords
 from harken.backends.sqlite.runs import SqliteRuns
 from harken.backends.sqlite.subject_index import SqliteObjects
 from harken.backends.sqlite.upkeep import SqliteUpkeep, release_orphans

@@ -18,18 +18,18 @@ import apsw
 import structlog
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite import earlier_store
+from harken.backends.sqlite import leftover_store_files
 from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
 from harken.backends.sqlite.encrypt_file import encrypt, wipe
 from harken.backends.sqlite.errors import DAMAGED, reading, translate
-from harken.backends.sqlite.file_guard import FileGuard, NoFileGuard
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.replaced_file_check import FileGuard, NoFileGuard
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.backends.sqlite.wal_checkpoints import LOG_PAGES, Checkpoints
 from harken.backends.sqlite.writer import Writer, save_log
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
-from harken.store.documents import KEYS, SEAL
+from harken.store.document_kinds import KEYS, SEAL
 
 __all__ = [
     "WRAPPED_KEYS",
@@ -107,19 +107,19 @@ class Database:
         Raise Refused too where an earlier store left something, but is gone itself, unless `new`: what it left is moved
         aside then.
         """
-        missing, traces = not path.exists(), earlier_store.find_leftovers(path)
+        missing, traces = not path.exists(), leftover_store_files.find_leftovers(path)
         lock = lock_file(path)
         try:
             if is_blank(path):
-                earlier_store.move_aside(path) if new else earlier_store.refuse_leftovers(path, traces)
+                leftover_store_files.move_aside(path) if new else leftover_store_files.refuse_leftovers(path, traces)
             elif new:
-                earlier_store.refuse_existing(path)
+                leftover_store_files.refuse_existing(path)
             tx = _open_for_writing(path, clock, key)
             guard = FileGuard(path, clock)
             checkpoints = None if inline else Checkpoints(tx.connection, connect(path))
         except BaseException:
             if missing:
-                earlier_store.remove_new(path, traces)
+                leftover_store_files.remove_new(path, traces)
             os.close(lock)
             raise
         damage = Damage(lambda: is_whole(path), clock, inline=inline)

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backends.encryption import Seal
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
-from harken.store.documents import KEYS, SEAL, UNWIPED
+from harken.store.document_kinds import KEYS, SEAL, UNWIPED
 
 __all__ = ["encrypt", "wipe"]
 

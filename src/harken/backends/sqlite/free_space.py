@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from harken.backends.sqlite.connection import connect, lock_file
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.store import Space
 
 __all__ = ["compact", "shrink", "space"]

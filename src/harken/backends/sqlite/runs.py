@@ -26,15 +26,15 @@ from harken.backends.run_states import (
 )
 from harken.backends.sqlite.claims import SqliteClaims, count_run
 from harken.backends.sqlite.commit import commit
-from harken.backends.sqlite.queue import admit, charge, free_slot, release_held, request_stop
-from harken.backends.sqlite.records import journal_of
-from harken.backends.sqlite.registry import get_document, put_document
-from harken.backends.sqlite.transaction import Transaction
-from harken.backends.sqlite.watched_runs import SqliteMoved, watch
+from harken.backends.sqlite.documents_and_audit import get_document, put_document
+from harken.backends.sqlite.record_queries import journal_of
+from harken.backends.sqlite.run_admission import admit, charge, free_slot, release_held, request_stop
+from harken.backends.sqlite.run_changes import SqliteMoved, watch
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.errors import LeaseLost, NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
-from harken.store.documents import RETRIED
+from harken.store.document_kinds import RETRIED
 
 __all__ = ["FINISH", "SqliteRuns"]
 

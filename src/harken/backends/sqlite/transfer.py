@@ -21,14 +21,15 @@ from harken.backends.sqlite.connection import (
     refuse_other_schema,
 )
 from harken.backends.sqlite.leases import GIVEN_UP
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
 from harken.backends.transfer import prepare_import, refuse_nonempty
 from harken.backends.verdicts import decode_verdicts
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
-from harken.store.documents import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
-from harken.store.export_rows import (
+from harken.store.document_kinds import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
+from harken.store.transfer import Counts, chunks
+from harken.store.transfer_rows import (
     Chunk,
     ExportedEvent,
     ExportedFeed,
@@ -37,7 +38,6 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import Counts, chunks
 
 __all__ = ["SqliteTransfer"]
 

@@ -13,15 +13,15 @@ from harken.backends.run_states import READY, RUNNING, id_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
-from harken.backends.sqlite.event_bank import banked_to
-from harken.backends.sqlite.feeds import forget_older
+from harken.backends.sqlite.feed_memory_and_failures import forget_older
 from harken.backends.sqlite.free_space import shrink, space
+from harken.backends.sqlite.kept_event_ids import banked_to
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.subject_index import forget_objects
-from harken.backends.sqlite.transaction import Transaction
+from harken.backends.sqlite.transaction_context import Transaction
 from harken.errors import Refused
 from harken.store import Erased, Space
-from harken.store.documents import STARRED, WORKFLOW
+from harken.store.document_kinds import STARRED, WORKFLOW
 
 __all__ = ["SqliteUpkeep", "release_orphans"]
 

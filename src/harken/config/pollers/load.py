@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harken.config.accounts import plugin_of
-from harken.config.agents import Agents
+from harken.config.agent_accounts import Agents
 from harken.config.feeds import LOOPBACK_FLOOR, host_of, is_loopback, read_query
 from harken.config.findings import Finding, Path, Place, Report, other_places
 from harken.config.loaded import Account, item
 from harken.config.model_validation import as_table, check
-from harken.config.pollers.delivery import DeliveryBlock, JobConfig, compile_job, read_outlet
+from harken.config.pollers.delivery_workflows import DeliveryBlock, JobConfig, compile_job, read_outlet
 from harken.config.pollers.legacy_gmail import deprecations, translate
 from harken.config.pollers.schema import Job, JobBlock, Outlet, PollersBlock, PollerSettings, RawJob, id_place, job_id
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import JobSchedule, read_job_schedule
-from harken.config.secrets import revealed_query, secrets_in_query, storable_query
+from harken.config.secret_detection import revealed_query, secrets_in_query, storable_query
 from harken.config.workflows import Checker, WorkflowEntry
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_plain
 from harken.durations import format_duration

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from harken.config.findings import Report
-from harken.config.trackers.specs import ProjectSpec
+from harken.config.trackers.parsed_specs import ProjectSpec
 from harken.config.yaml.nodes import locate
 from harken.tickets import ProjectScope, TrackerSettings
 from harken.tickets.ticket_project import is_within

@@ -11,8 +11,8 @@ from harken.config.model_validation import Invalid
 from harken.config.settings import Settings
 from harken.config.trackers.address import repository_in
 from harken.config.trackers.merge import FALLBACK, RoutingText, merge_routing, merge_trust, trigger_block
+from harken.config.trackers.parsed_specs import ProjectSpec, TrackerSpec, check_interval, warn_of_ignored
 from harken.config.trackers.schema import TicketTriggerBlock
-from harken.config.trackers.specs import ProjectSpec, TrackerSpec, check_interval, warn_of_ignored
 from harken.config.yaml.nodes import Table, locate
 from harken.runs import Workflow
 from harken.suggest import suggest_fix

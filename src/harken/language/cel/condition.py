@@ -17,10 +17,10 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from harken.errors import Misconfigured, Refused
 from harken.language.cel import explain
-from harken.language.cel.ast import Node, Path, parse, paths
 from harken.language.cel.compile_errors import to_misconfigured
 from harken.language.cel.cost import ITERATIONS, Cost
 from harken.language.cel.fast_path import Convertibles, Plain, PlainValues, compile_plain
+from harken.language.cel.parser import Node, Path, parse, paths
 from harken.language.cel.values import clean, is_plain
 from harken.language.json_kinds import kind_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.language.cel.ast import Node, literal_text, loop_variable
+from harken.language.cel.parser import Node, literal_text, loop_variable
 from harken.language.cel.values import size_of
 
 __all__ = ["ITERATIONS", "Cost"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import Misconfigured
-from harken.language.cel.ast import Node, Path, literal_text
 from harken.language.cel.cost import ITERATIONS
+from harken.language.cel.parser import Node, Path, literal_text
 from harken.language.cel.values import show
 from harken.language.dotted_paths import MISSING, step
 from harken.language.json_kinds import kind_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
-from harken.language.cel.ast import Node, Path, literal_text, loop_variable, static_path
+from harken.language.cel.parser import Node, Path, literal_text, loop_variable, static_path
 from harken.language.cel.values import is_plain
 
 if TYPE_CHECKING:

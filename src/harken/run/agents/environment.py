@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from harken.run.agents.leftovers import WORKSPACE_VARIABLE
+from harken.run.agents.orphan_processes import WORKSPACE_VARIABLE
 
 __all__ = ["agent_variables", "is_tracker_token"]
 

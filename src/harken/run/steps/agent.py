@@ -17,25 +17,25 @@ import structlog
 from pydantic import Field, field_validator
 
 from harken.errors import Deferred, LeaseLost, Misconfigured, NeedsAttention, Refused
-from harken.run.agents.attempt import Ended, Limits, supervise
 from harken.run.agents.environment import agent_variables, is_tracker_token
 from harken.run.agents.git_command import check_branch
-from harken.run.agents.host import AgentHost
+from harken.run.agents.host_settings import AgentHost
 from harken.run.agents.lease import AgentLease
-from harken.run.agents.output import AgentOutput
+from harken.run.agents.output_capture import AgentOutput
 from harken.run.agents.process import start_agent
 from harken.run.agents.prune import prune_workspaces
 from harken.run.agents.push import Claim, push, take_claim
 from harken.run.agents.result import RESULT, AgentResult, read_result
 from harken.run.agents.ticket_files import remove_file, write_answers, write_ticket
+from harken.run.agents.watchdog import Ended, Limits, supervise
 from harken.run.agents.workspace import CodeSource, Workspace, prepare_workspace, save_state, slug
 from harken.run.agents.workspace_lock import WorkspaceLock, lock_workspace
 from harken.run.compiler import Compiler, Duration, Strict
+from harken.run.control_flow_exceptions import FailedForGood, Parked, Rejected
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 from harken.run.scope import Resolve
-from harken.run.signals import FailedForGood, Parked, Rejected
-from harken.run.steps.wait import APPROVAL
+from harken.run.steps.wait_and_approve import APPROVAL
 from harken.runs import Park, StepRecord
 
 __all__ = ["AGENT"]

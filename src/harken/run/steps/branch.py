@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from harken.run.compiler import Compiler, Strict
+from harken.run.control_flow_exceptions import Filtered
 from harken.run.execute import Frame, walk
 from harken.run.plan import CompiledAct, StepKind, Steps
-from harken.run.signals import Filtered
 
 __all__ = ["FILTER", "IF", "SWITCH"]
 

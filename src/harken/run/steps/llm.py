@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
-from harken.run.models import Answer
+from harken.run.language_models import Answer
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 
 __all__ = ["LLM"]

@@ -20,9 +20,9 @@ from harken import run
 from harken.errors import Refused
 from harken.kit.json_schema import JsonSchema, SchemaError
 from harken.run.compiler import Compiler, Strict
+from harken.run.control_flow_exceptions import StepFailed
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
-from harken.run.signals import StepFailed
 
 __all__ = ["PYTHON"]
 

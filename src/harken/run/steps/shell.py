@@ -12,9 +12,9 @@ from pydantic import Field, field_validator
 
 from harken.errors import Misconfigured, Refused
 from harken.run.compiler import Compiler, Strict
+from harken.run.control_flow_exceptions import StepFailed
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
-from harken.run.signals import StepFailed
 
 __all__ = ["SHELL"]
 

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from harken.errors import NotFound, Refused
 from harken.run.compiler import Compiler, Strict
+from harken.run.control_flow_exceptions import Parked
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 from harken.run.retry import retry_store
-from harken.run.signals import Parked
 from harken.runs import FINAL, Park, Run
 from harken.store import NewRun
 

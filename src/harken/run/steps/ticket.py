@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from harken.errors import Refused
 from harken.run.compiler import Compiler, Strict
+from harken.run.control_flow_exceptions import Parked, Rejected
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
-from harken.run.signals import Parked, Rejected
 from harken.runs import Park
 
 __all__ = ["ANSWER", "TICKET_ASK", "TICKET_COMMENT", "TICKET_PULL_REQUEST", "TICKET_TRANSITION", "TicketActs"]

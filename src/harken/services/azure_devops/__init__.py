@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from harken.event import Event
-from harken.kit.changed_lists import ListCursor, Page
-from harken.kit.tracker import History, TrackerSource
+from harken.kit.issue_source import History, TrackerSource
+from harken.kit.updated_at_cursor import ListCursor, Page
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import Account, Api
@@ -29,7 +29,7 @@ from harken.services.azure_devops.event import (
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.receiver import receiver, sample
 from harken.services.azure_devops.tracker import make_tracker
-from harken.services.azure_devops.work_item_webhooks import WorkItemNotices
+from harken.services.azure_devops.tracker_webhooks import WorkItemNotices
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]

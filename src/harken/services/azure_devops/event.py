@@ -16,7 +16,7 @@ import msgspec
 from harken.event import Event, Identity
 from harken.kit.digest import digest_of_json
 from harken.kit.fields import instant, rfc3339, text_of, whole_number
-from harken.kit.tracker import Gone, History
+from harken.kit.issue_source import Gone, History
 from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text

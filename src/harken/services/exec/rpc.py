@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from harken.docs_urls import address_of
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.kit.subprocesses import Child, Program, start_program
-from harken.manual import address_of
 from harken.source import Host
 
 __all__ = ["RpcClient", "UnknownMethod", "expect_shape"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from functools import partial
 
-from harken.kit.changed_lists import ListCursor
+from harken.kit.issue_source import IssueTracker, TrackerSource
 from harken.kit.json_api import Params
-from harken.kit.tracker import IssueTracker, TrackerSource
+from harken.kit.updated_at_cursor import ListCursor
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
@@ -25,10 +25,10 @@ from harken.services.github.event import (
     needs_history,
     read_history,
 )
-from harken.services.github.issue_webhooks import GitHubNotices
 from harken.services.github.query import Query
 from harken.services.github.receiver import receiver, sample
 from harken.services.github.tracker import GitHubTracker
+from harken.services.github.tracker_webhooks import GitHubNotices
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]

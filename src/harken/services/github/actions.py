@@ -12,8 +12,8 @@ from urllib.parse import quote
 from pydantic import Field
 
 from harken.http import Reply
-from harken.kit.comments import comment_once, nonempty_text
 from harken.kit.fields import text_of
+from harken.kit.idempotent_comments import comment_once, nonempty_text
 from harken.kit.models import ParamsModel
 from harken.kit.query_fields import one_label
 from harken.services.github.api import Api, Repo

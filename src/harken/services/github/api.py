@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_va
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
-from harken.kit.account_fields import configure_hint, one_word, split_server_address
+from harken.kit.account_checks import configure_hint, one_word, split_server_address
 from harken.kit.fields import text_of
 from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from harken.event import Event, Identity
-from harken.kit import tracker
+from harken.kit import issue_source
 from harken.kit.digest import digest_of_json
 from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
-from harken.kit.tracker import Gone, History
+from harken.kit.issue_source import Gone, History
 from harken.services.github.api import Api
 from harken.services.github.query import Query
 
@@ -36,14 +36,14 @@ __all__ = [
 MAX_PAGES = 30
 
 
-class Issue(tracker.Issue, frozen=True, kw_only=True):
+class Issue(issue_source.Issue, frozen=True, kw_only=True):
     """What matters of an issue. `reopened` is None where the list does not say."""
 
     pull: bool
     reopened: bool | None
 
 
-class IssueFilter(tracker.IssueFilter, frozen=True, kw_only=True):
+class IssueFilter(issue_source.IssueFilter, frozen=True, kw_only=True):
     """What an issue has to be, in lower case. An empty field matches everything."""
 
     kind: str = "issues"
@@ -111,11 +111,13 @@ async def read_history(api: Api, issue: Issue, wanted: IssueFilter, repo: str) -
 
 
 def matched_at(issue: Issue, history: History, wanted: IssueFilter) -> datetime | None:
-    return tracker.matched_since(issue, history, wanted, _makes_it_match)
+    return issue_source.matched_since(issue, history, wanted, _makes_it_match)
 
 
 def event_of(issue: Issue, at: datetime | None, wanted: IssueFilter, repo: str) -> Event:
-    return tracker.issue_event(issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue")
+    return issue_source.issue_event(
+        issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue"
+    )
 
 
 def _makes_it_match(event: Any, wanted: IssueFilter) -> bool:

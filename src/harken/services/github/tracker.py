@@ -31,6 +31,7 @@ from harken.services.github.app import App, InstallationTokens, repository_in
 from harken.services.github.cached_pages import KeptPage, KeptPages, Params, changed_since
 from harken.services.github.event import is_pull
 from harken.services.github.label_swap import COLOUR, WRITE_GAP, LabelSwap
+from harken.services.github.registered_webhooks import webhook_of, webhook_of_app
 from harken.services.github.ticket import (
     access_in,
     actor_at,
@@ -42,7 +43,6 @@ from harken.services.github.ticket import (
     may_be_of_a_form,
     ticket_of,
 )
-from harken.services.github.webhook_registrations import webhook_of, webhook_of_app
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 

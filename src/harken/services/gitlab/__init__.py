@@ -8,19 +8,19 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from functools import partial
 
-from harken.kit.changed_lists import ListCursor
 from harken.kit.fields import rfc3339
+from harken.kit.issue_source import Issue, IssueTracker, TrackerSource
 from harken.kit.json_api import Params
-from harken.kit.tracker import Issue, IssueTracker, TrackerSource
+from harken.kit.updated_at_cursor import ListCursor
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
 from harken.services.gitlab.event import event_of, filter_of, histories, issue_of, matched_at, matches, read_history
-from harken.services.gitlab.issue_webhooks import GitLabNotices
 from harken.services.gitlab.query import Query
 from harken.services.gitlab.receiver import receiver, sample
 from harken.services.gitlab.tracker import GitLabTracker
+from harken.services.gitlab.tracker_webhooks import GitLabNotices
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harken.http import Reply
-from harken.kit.comments import comment_once, nonempty_text
 from harken.kit.fields import list_of, text_of
+from harken.kit.idempotent_comments import comment_once, nonempty_text
 from harken.kit.models import ParamsModel
 from harken.kit.query_fields import one_label
 from harken.services.gitlab.api import Api, Project

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from harken.event import Event, Identity
-from harken.kit import tracker
+from harken.kit import issue_source
 from harken.kit.digest import digest_of_json
 from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
-from harken.kit.tracker import Gone, History, Issue
+from harken.kit.issue_source import Gone, History, Issue
 from harken.services.gitlab.api import Api
 from harken.services.gitlab.query import Query
 
@@ -27,7 +27,7 @@ _ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECA
 _UNASSIGNED = re.compile(r"\bunassigned @|\bremoved assignee", re.IGNORECASE)
 
 
-class IssueFilter(tracker.IssueFilter, frozen=True, kw_only=True):
+class IssueFilter(issue_source.IssueFilter, frozen=True, kw_only=True):
     state: str = "opened"
 
 
@@ -101,11 +101,11 @@ async def _check_exists(api: Api, issue: Issue, project: str) -> None:
 
 
 def matched_at(issue: Issue, history: History, wanted: IssueFilter) -> datetime | None:
-    return tracker.matched_since(issue, history, wanted, _makes_it_match)
+    return issue_source.matched_since(issue, history, wanted, _makes_it_match)
 
 
 def event_of(issue: Issue, at: datetime | None, wanted: IssueFilter, project: str) -> Event:
-    return tracker.issue_event(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
+    return issue_source.issue_event(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
 
 
 def _makes_it_match(event: Mapping[str, Any], wanted: IssueFilter) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from harken.event import Event
 from harken.kit.fields import text_of
 from harken.kit.mail import MailMessage, Part, mail_fields
-from harken.kit.mail.message import DEEPEST
+from harken.kit.mail.message_parts import DEEPEST
 from harken.kit.message_text import one_line
 from harken.language.dotted_paths import lookup
 

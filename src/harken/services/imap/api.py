@@ -19,7 +19,7 @@ import msgspec
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, NoConnection, RetryLater
-from harken.http.errors import connection_fault
+from harken.http.error_translation import connection_fault
 from harken.kit import AccountModel, configure_hint
 from harken.kit.sockets import allowed_addresses, connect, shut_down, tls_context
 

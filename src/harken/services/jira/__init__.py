@@ -16,7 +16,7 @@ import msgspec
 from harken.event import Event
 from harken.http import Reply
 from harken.kit.concurrent_requests import gather
-from harken.kit.cursor import dump_cursor
+from harken.kit.cursor_codec import dump_cursor
 from harken.kit.fields import text_of
 from harken.kit.json_api import server_time
 from harken.kit.webhook_receiver import ReceiverQuery
@@ -35,11 +35,11 @@ from harken.services.jira.event import (
     read_mentions,
     version_event,
 )
-from harken.services.jira.issue_webhooks import JiraNotices
 from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
 from harken.services.jira.receiver import receiver, sample
 from harken.services.jira.search import listed_issues, search
 from harken.services.jira.tracker import Tracker
+from harken.services.jira.tracker_webhooks import JiraNotices
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]

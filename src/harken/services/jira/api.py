@@ -16,10 +16,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for, redact
-from harken.kit.account_fields import basic_auth, configure_hint
+from harken.kit.account_checks import basic_auth, configure_hint
 from harken.kit.json_api import JsonApi, Params
 from harken.kit.models import AccountModel
-from harken.rate_limit import is_rate_limited
+from harken.outgoing_rate_limit import is_rate_limited
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Person", "find_person", "person_of", "read_myself"]

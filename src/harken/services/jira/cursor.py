@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import RetryLater
-from harken.kit.cursor import load_cursor
+from harken.kit.cursor_codec import load_cursor
 from harken.source import Cursor
 
 __all__ = ["SearchCursor", "end", "has_slipped", "next_page", "restart", "resume"]

@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, RetryLater
 from harken.extras import how_to_install
 from harken.kit import AccountModel
-from harken.tasks import cancel_and_wait
+from harken.task_cancellation import cancel_and_wait
 
 if TYPE_CHECKING:
     from aiokafka.client import AIOKafkaClient

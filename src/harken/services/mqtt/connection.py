@@ -14,7 +14,7 @@ import msgspec
 
 from harken.errors import HarkenError, NeedsAttention, NoConnection, RetryLater
 from harken.extras import how_to_install
-from harken.http.errors import connection_fault
+from harken.http.error_translation import connection_fault
 from harken.kit.sockets import allowed_addresses, connect
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from yarl import URL
 from harken.errors import Garbled, NeedsAttention
 from harken.event import Event
 from harken.http import Reply, raise_for
-from harken.http.errors import FAILURES, translate_error
+from harken.http.error_translation import FAILURES, translate_error
 from harken.http.guard import server_name
 from harken.http.replies import shown_path
 from harken.kit import dump_cursor, load_cursor

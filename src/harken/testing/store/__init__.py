@@ -5,9 +5,9 @@ docs/reference/testing.md. A copy between stores has its own suites in harken.te
 """
 
 from harken.testing.store.budgets import BudgetContract
+from harken.testing.store.documents_and_audit import RegistryContract
 from harken.testing.store.feeds import FeedsContract
-from harken.testing.store.records import RecordsContract
-from harken.testing.store.registry import RegistryContract
+from harken.testing.store.record_queries import RecordsContract
 from harken.testing.store.runs import RunsContract
 from harken.testing.store.upkeep import UpkeepContract
 from harken.testing.store.world import Given, Reopen, StoreWorld

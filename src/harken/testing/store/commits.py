@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Event, Known, Span, Verdict
 from harken.store import Committed, Entry, Stale, Tick
 from harken.testing.store.leases import failure, rest

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from harken.testing.store.commits import CommitContract
 from harken.testing.store.dedupe_and_throttle import LimitContract
-from harken.testing.store.early_ends import EarlyEndContract
-from harken.testing.store.gathering import GatherContract
+from harken.testing.store.feed_memory import MemoryContract
+from harken.testing.store.feeds_and_triggers import OpenContract
+from harken.testing.store.gathered_and_held_runs import GatherContract
 from harken.testing.store.joining import JoinContract
 from harken.testing.store.leases import LeaseContract
 from harken.testing.store.many_verdicts import ManyVerdictsContract
-from harken.testing.store.memory import MemoryContract
-from harken.testing.store.opening import OpenContract
 from harken.testing.store.quiet_hours import QuietHoursContract
+from harken.testing.store.runs_ended_by_commit import EarlyEndContract
 from harken.testing.store.shards import ShardContract
 from harken.testing.store.slots import SlotContract
 from harken.testing.store.startup_modes import StartupModeContract

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.errors import LeaseLost
 from harken.store import Failure, IdleRead
 from harken.testing.store.world import Given, Reopen, StoreWorld

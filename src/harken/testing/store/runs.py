@@ -8,7 +8,7 @@ from harken.errors import NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Dead, Failed, Finished, Park, StepRecord
 from harken.store import GatherInto, NewRun
 from harken.testing.store.claims import ClaimContract, step
-from harken.testing.store.watched_runs import MovedContract
+from harken.testing.store.run_changes import MovedContract
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["RunsContract"]

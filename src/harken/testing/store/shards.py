@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.errors import LeaseLost
 from harken.feed import Feed
 from harken.store import (

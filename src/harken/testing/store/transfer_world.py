@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from harken.backoff import Health
+from harken.circuit_breaker import Health
 from harken.event import Event, Span, Verdict
 from harken.feed import Budget
 from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Failure, GatherInto, IdleRead, NewRun, Store, Tick
-from harken.store.documents import REPLICA
+from harken.store.document_kinds import REPLICA
 from harken.store.transfer import StoreTransfer
 from harken.testing.store.many_verdicts import declined
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger

@@ -8,7 +8,7 @@ from harken.event import Event, Verdict
 from harken.feed import Feed
 from harken.runs import Finished, Park, StepRecord
 from harken.store import Committed, Erased, Store
-from harken.store.documents import STARRED
+from harken.store.document_kinds import STARRED
 from harken.testing.store.claims import step
 from harken.testing.store.leases import rest
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed

@@ -5,7 +5,7 @@ class TestOrders(StreamContract):
     async def broker(self) -> AsyncIterator[Broker]: ...
 """
 
-from harken.testing.stream.broker import Broker
+from harken.testing.stream.broker_interface import Broker
 from harken.testing.stream.contract import StreamContract
 from harken.testing.stream.replica import Follower
 

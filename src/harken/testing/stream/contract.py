@@ -14,8 +14,8 @@ from typing import Self
 import pytest
 
 from harken.source import SeekableSource
-from harken.tasks import cancel_and_wait
-from harken.testing.stream.broker import Broker
+from harken.task_cancellation import cancel_and_wait
+from harken.testing.stream.broker_interface import Broker
 from harken.testing.stream.replica import WAIT_SECONDS, Follower, die_while_following
 
 __all__ = ["StreamContract"]

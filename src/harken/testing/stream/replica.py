@@ -22,11 +22,11 @@ from harken.errors import StoreUnavailable
 from harken.event import Event, Recorded
 from harken.feed import INTERNAL, Feed, FeedState, Trigger
 from harken.ingest.intake import Intake
-from harken.ingest.partial_page_commit import stored_position, with_seek
+from harken.ingest.page_progress import stored_position, with_seek
 from harken.runs import Claimed
 from harken.source import Located, SeekableSource, StreamSource
 from harken.store import Definitions, EarlyEnd, Intent
-from harken.testing.store.records import all_pages
+from harken.testing.store.record_queries import all_pages
 from harken.timings import Timings
 
 __all__ = ["WAIT_SECONDS", "Follower", "StallingStore", "die_while_following"]

@@ -1,4 +1,4 @@
--- the parts of a join that are there, see store/gathering.py; NULL for runs that are no join
+-- the parts of a join that are there, see store/gathering_rules.py; NULL for runs that are no join
 ALTER TABLE runs ADD COLUMN parts bytea;
 
 -- what limits the next runs of a trigger, until `until`: dedupe (run: the one that came first), throttle (times: when its

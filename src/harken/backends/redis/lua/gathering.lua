@@ -1,5 +1,5 @@
 -- with: prelude
--- What store/gathering.py says, in Lua: joins and throttles, and the marks that limit the next runs of a trigger.
+-- What store/gathering_rules.py says, in Lua: joins and throttles, and the marks that limit the next runs of a trigger.
 
 -- A mark is kept in `mk:<uid>` by its name, as `<until>;<times>;<run>`; `mx` lists all marks by the time they end.
 local function read_mark(uid, key)

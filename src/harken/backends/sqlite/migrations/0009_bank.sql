@@ -1,4 +1,4 @@
--- the last events of each outcome per trigger, see backends/event_bank.py
+-- the last events of each outcome per trigger, see backends/kept_event_ids.py
 CREATE TABLE banks (
     trigger TEXT NOT NULL,
     list TEXT NOT NULL,

@@ -10,7 +10,7 @@ import msgspec
 from harken.config.importers import Variable, slug, variable_name
 from harken.config.importers.n8n.export import Node
 from harken.config.importers.n8n.expressions import Untranslatable
-from harken.manual import address_of
+from harken.docs_urls import address_of
 
 __all__ = ["Started", "is_trigger", "start_of"]
 

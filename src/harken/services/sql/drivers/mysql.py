@@ -15,6 +15,7 @@ import msgspec
 
 from harken.errors import HarkenError, NeedsAttention
 from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
+from harken.services.sql.drivers.address_guard import checked_addresses
 from harken.services.sql.drivers.errors import (
     not_installed,
     refused_error,
@@ -22,7 +23,6 @@ from harken.services.sql.drivers.errors import (
     unreachable,
     untrusted_certificate,
 )
-from harken.services.sql.drivers.sockets import checked_addresses
 
 if TYPE_CHECKING:
     from aiomysql import Connection  # type: ignore[import-untyped]
