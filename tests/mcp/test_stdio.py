@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 
 from tests.mcp.world import House, words
 
@@ -28,7 +28,8 @@ async def types(directory: Path, *args: str, stdin: bytes = b"") -> tuple[int, s
 
 def started(home: House, agent: str) -> Client:
     words = [*HARKEN[1:], "--config", str(home.directory), "mcp", "--agent", agent]
-    return Client(StdioServerParameters(command=HARKEN[0], args=words))
+    # the client's own default is the stderr of the moment when it was imported, which pytest may have closed
+    return Client(stdio_client(StdioServerParameters(command=HARKEN[0], args=words), errlog=sys.stderr))
 
 
 async def test_an_agent_has_the_same_tools_over_stdio_as_over_http(home: House) -> None:
