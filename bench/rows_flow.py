@@ -17,7 +17,7 @@ from harken.app.store import open_store
 from harken.app.stored_triggers import TriggerRows
 from harken.clock import SystemClock
 from harken.config.loaded import Loaded
-from harken.config.stored_triggers import RowCompiler
+from harken.config.stored_trigger_compiler import RowCompiler
 from harken.operate.configuration_files import credentials_of, load_directory
 from harken.store import DocumentChange, Store
 from harken.store.document_kinds import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW

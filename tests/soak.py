@@ -37,7 +37,7 @@ LONGER: Mapping[str, int] = {
     "services/buckets/test_s3.py": 10,
     "services/test_files.py": 10,
     "simulation/test_add_case.py": 10,
-    "simulation/test_simulate.py": 4,
+    "simulation/test_seeded_fault_simulation.py": 4,
     "simulation/test_simulate_fleet.py": 4,
     "simulation/test_simulate_tickets.py": 8,
     "system/fleet/test_away.py": 3,

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.config import stored_triggers
+from harken.config import stored_trigger_compiler
 from harken.config.compiled_trigger_cache import code_mark
-from harken.config.stored_triggers import RowCompiler
+from harken.config.stored_trigger_compiler import RowCompiler
 from harken.operate.configuration_files import credentials_of
 from harken.store import DocumentChange
 from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
@@ -60,7 +60,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     names: list[str] = []
     compile = RowCompiler.compile
 
-    def count(self: RowCompiler, row: stored_triggers.TriggerRow, **given: Any) -> Any:
+    def count(self: RowCompiler, row: stored_trigger_compiler.TriggerRow, **given: Any) -> Any:
         names.append(row.name)
         return compile(self, row, **given)
 

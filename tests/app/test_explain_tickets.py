@@ -86,7 +86,7 @@ async def test_a_number_that_no_ticket_has_is_that_of_an_event(clock: VirtualClo
 async def test_a_ticket_of_which_no_event_is_near_is_asked_for(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harken.operate.ticket_events.RECENT", 1)
+    monkeypatch.setattr("harken.operate.events_by_ticket_name.RECENT", 1)
     async with four_platforms(tmp_path, clock) as (app, them):
         for path, body in them.open().items():
             assert (await post(app, path, body, them.sign(path, body)))[0] == 202

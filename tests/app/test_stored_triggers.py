@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harken.config.stored_triggers import SCHEMA_VERSION, as_file, from_file, read_row
+from harken.config.stored_trigger_compiler import SCHEMA_VERSION, as_file, from_file, read_row
 from harken.errors import Malformed, Misconfigured, NotFound, Outdated, Refused, StoreUnavailable, Unconditional
 from harken.ingest.intake import Intake
 from harken.operate.stored_triggers import InvalidRow

@@ -113,10 +113,10 @@ def test_a_directory_without_the_right_to_write_is_an_obstacle(
 
 KILLED = """
 import os, pathlib, signal, sys
-from harken.config import workflow_file_io
+from harken.config.workflow_file_io import replace_file, revision_of
 directory = pathlib.Path(sys.argv[1])
 os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-workflow_file_io.replace_file(directory, sys.argv[2], b"half of it", expect=workflow_file_io.revision_of(b"name: deploys\\n"))
+replace_file(directory, sys.argv[2], b"half of it", expect=revision_of(b"name: deploys\\n"))
 """
 
 

@@ -14,8 +14,8 @@ from harken.app import App
 from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.demo import SCENARIOS
-from harken.demo.audit import Summary
 from harken.demo.display import Silent
+from harken.demo.lost_and_duplicate_count import Summary
 from harken.demo.runner import Runner
 from harken.demo.scenario import Scenario, scenario_of
 from harken.operate.configuration_files import load_directory

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harken.demo import _text
-from harken.demo.audit import Summary
+from harken.demo.lost_and_duplicate_count import Summary
 
 QUIET = Summary(
     seconds=0.2,

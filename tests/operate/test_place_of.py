@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.app.offline import open_offline
+from harken.app.commands_without_controller import open_offline
 from harken.source import Cursor
 from harken.testing import VirtualClock, virtual
 from tests.system.hostile.misbehaving_server import write

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.config.loaded import Loaded
 from harken.config.loader import load
 from harken.errors import Refused

@@ -15,7 +15,7 @@ import msgspec
 
 from harken.app.controller import Controller
 from harken.app.fleet import notify_replicas
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.app.stored_triggers import without_collection
 from harken.clock import Clock, SystemClock

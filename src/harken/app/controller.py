@@ -19,7 +19,7 @@ from harken.app.draft_read import DraftReads
 from harken.app.dry_run import preview
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.app.store import scratch_store
 from harken.app.stored_triggers import TriggerRows, without_collection
 from harken.app.trigger_activity_counter import TriggerActivityLog

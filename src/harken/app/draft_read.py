@@ -11,7 +11,7 @@ from datetime import timedelta
 import msgspec
 
 from harken.app.dry_run import UNDATED, read_pages
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.clock import Clock
 from harken.operate.engine_protocol import DraftEvents, DraftFeed
 from harken.operate.integrations import check_query

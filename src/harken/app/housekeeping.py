@@ -10,8 +10,8 @@ from harken.app.activity_counter import ActivityLog
 from harken.app.feed_alerts import Alerts
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
 from harken.app.lost_event_alerts import LedgerAlerts
-from harken.app.plugin_factory import Factory
 from harken.app.run_alerts import RunAlerts
+from harken.app.source_and_action_factory import Factory
 from harken.app.store import OpenedStore
 from harken.app.trigger_activity_counter import TriggerActivityLog
 from harken.clock import Clock

@@ -15,7 +15,7 @@ import msgspec
 
 from harken.app.asgi_exchange import App, Exchange, Scope, status_line
 from harken.app.connection_limits import ConnectionTable, Limits, Phase, Place
-from harken.app.refused_connections import RefusedConnections, RefusedFor
+from harken.app.refused_inbound_connections import RefusedConnections, RefusedFor
 from harken.ingest.webhook import CLOSED, PREFIX
 
 __all__ = ["MAX_BUFFERED", "MAX_HEAD", "Connections", "Corked", "HttpConnection"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from harken.app.metric_registry import Metrics
-from harken.app.plugin_factory import Factory
-from harken.app.refused_connections import REFUSED as REFUSED_FOR
+from harken.app.refused_inbound_connections import REFUSED as REFUSED_FOR
 from harken.app.run_metrics import RunMetrics
+from harken.app.source_and_action_factory import Factory
 from harken.circuit_breaker import REFUSED, before_try, is_permanent
 from harken.clock import Clock, from_unix
 from harken.config.files_and_rows import is_row_feed

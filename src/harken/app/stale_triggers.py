@@ -11,7 +11,7 @@ from datetime import datetime
 import structlog
 
 from harken.app.fleet import HousekeepingLease
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.clock import Clock
 from harken.errors import HarkenError
 from harken.event import Event

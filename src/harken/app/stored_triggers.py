@@ -20,7 +20,7 @@ from harken.config.compiled_trigger_cache import to_document
 from harken.config.files_and_rows import RowSet
 from harken.config.findings import Finding, Place, Report
 from harken.config.loaded import Loaded
-from harken.config.stored_triggers import CompiledRow, RowCompiler, read_row
+from harken.config.stored_trigger_compiler import CompiledRow, RowCompiler, read_row
 from harken.errors import HarkenError
 from harken.operate.configuration_files import row_compiler
 from harken.store import Definitions, Document, DocumentChange, Store

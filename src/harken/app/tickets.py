@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.clock import Clock
 from harken.config.loaded import Loaded
 from harken.errors import HarkenError

@@ -75,7 +75,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "mcp": ("harken.cli.mcp", "Serve the tools of an agent over stdio."),
         "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),
         "webhooks": ("harken.cli.webhooks", "List the addresses of webhooks, and try them."),
-        "budget": ("harken.cli.budget", "Show what each credential may still ask of its service."),
+        "budget": ("harken.cli.rate_limit_budget", "Show what each credential may still ask of its service."),
         "events": ("harken.cli.events", "Follow, list, show, replay and forget events."),
         "runs": ("harken.cli.runs", "List, follow, show, retry, cancel and approve runs."),
         "bulk": ("harken.cli.bulk", "Retry, cancel, release, drop or replay many at once, by a plan."),

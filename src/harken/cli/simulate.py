@@ -15,7 +15,7 @@ from harken.cli.invocation import Session, command
 from harken.cli.output import clean, print_json, say
 
 if TYPE_CHECKING:
-    from harken.simulation.simulate import Report
+    from harken.simulation.seeded_fault_simulation import Report
 
 __all__ = ["simulate_command"]
 
@@ -60,7 +60,7 @@ def simulate_command(
     """
     from random import SystemRandom
 
-    from harken.simulation.simulate import simulate
+    from harken.simulation.seeded_fault_simulation import simulate
 
     first = SystemRandom().randrange(MOST_SEED) if seed is None else seed
     for number in range(first, first + seeds):

@@ -256,7 +256,7 @@ def export_trigger(session: Session, name: str) -> None:
 
 def _read_file(file: Path) -> dict[str, Any]:
     from harken.config.findings import Report
-    from harken.config.stored_triggers import from_file
+    from harken.config.stored_trigger_compiler import from_file
     from harken.config.yaml.nodes import Table, to_plain
     from harken.config.yaml.parser import parse
 

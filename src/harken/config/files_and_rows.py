@@ -16,7 +16,7 @@ from harken.config.loaded import Account, Loaded, item
 from harken.config.reload_plan import inherit_cursors
 from harken.config.resolver import FeedSpec
 from harken.config.snapshot_map import Items, SnapshotValues
-from harken.config.stored_triggers import CompiledRow
+from harken.config.stored_trigger_compiler import CompiledRow
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Part

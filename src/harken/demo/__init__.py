@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from harken.demo.audit import Summary
+    from harken.demo.lost_and_duplicate_count import Summary
 
 __all__ = ["SCENARIOS", "program", "run"]
 

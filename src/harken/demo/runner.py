@@ -19,8 +19,8 @@ import structlog
 from harken.app import App
 from harken.clock import Clock, SystemClock
 from harken.demo import program
-from harken.demo.audit import Summary, compare, read_outcome
 from harken.demo.display import Display, Heading, display_for
+from harken.demo.lost_and_duplicate_count import Summary, compare, read_outcome
 from harken.demo.recent_activity import Recent
 from harken.demo.scenario import Scenario, scenario_of
 from harken.store import Records

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harken.config.accounts import AccountStore
     from harken.config.findings import Finding
     from harken.config.loaded import Loaded
-    from harken.config.stored_triggers import RowCompiler
+    from harken.config.stored_trigger_compiler import RowCompiler
     from harken.config.workflows import Checker
     from harken.config.yaml.nodes import Node
     from harken.source import Plugin
@@ -89,7 +89,7 @@ def load_directory(
 
 def row_compiler(files: Loaded, environ: Mapping[str, str] | None = None) -> RowCompiler:
     """What compiles the rows of the store beside these files, with the services and secrets that are here."""
-    from harken.config.stored_triggers import RowCompiler
+    from harken.config.stored_trigger_compiler import RowCompiler
     from harken.services import registry
 
     plugins = registry()

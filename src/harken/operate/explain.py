@@ -16,6 +16,7 @@ from harken.ingest.page_progress import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.clause_blame import near_miss
 from harken.operate.context import Context
+from harken.operate.events_by_ticket_name import TicketEvents, find_ticket_events
 from harken.operate.explanations import (
     Case,
     Explanation,
@@ -29,7 +30,6 @@ from harken.operate.explanations import (
 from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import MOST
 from harken.operate.stream_message_explanations import Sought, explain_dead_letter, explain_message
-from harken.operate.ticket_events import TicketEvents, find_ticket_events
 from harken.operate.trigger_status import limits, next_room
 from harken.operate.triggers import current_status, outcomes, refused_webhooks
 from harken.operate.wording import count, stamp, when

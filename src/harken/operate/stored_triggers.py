@@ -19,7 +19,7 @@ from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
-    from harken.config.stored_triggers import CompiledRow, RowCompiler, TriggerRow
+    from harken.config.stored_trigger_compiler import CompiledRow, RowCompiler, TriggerRow
 
 __all__ = [
     "InvalidRow",
@@ -62,7 +62,7 @@ async def create(
     enabled: bool = True,
 ) -> Plain:
     """Make a trigger. Its provider, config and options are what a workflow file has under `trigger:`."""
-    from harken.config.stored_triggers import TriggerRow
+    from harken.config.stored_trigger_compiler import TriggerRow
 
     now = context.clock.now()
     id = str(new_id("trigger"))
@@ -184,7 +184,7 @@ async def delete(context: Context, *, name: str, match: str = "") -> Plain:
 
 async def export(context: Context, *, name: str) -> Plain:
     """The trigger as a workflow file; secrets are references in it."""
-    from harken.config.stored_triggers import as_file
+    from harken.config.stored_trigger_compiler import as_file
     from harken.config.yaml.nodes import to_storable
     from harken.config.yaml.writer import to_yaml
 
@@ -272,7 +272,7 @@ def workflow_of(given: Any) -> str | dict[str, Any]:
 
 
 def _read(document: Document) -> TriggerRow:
-    from harken.config.stored_triggers import read_row
+    from harken.config.stored_trigger_compiler import read_row
 
     return read_row(document.value)
 
@@ -354,7 +354,7 @@ def _forget_secrets(context: Context, id: str) -> None:
 
 
 def _invalid(findings: Sequence[Finding]) -> InvalidRow:
-    from harken.config.stored_triggers import refuse_findings
+    from harken.config.stored_trigger_compiler import refuse_findings
 
     error = refuse_findings(findings)
     return InvalidRow(error.message, fix=error.fix, findings=[finding_row(one) for one in findings])

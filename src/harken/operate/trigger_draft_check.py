@@ -24,7 +24,7 @@ from harken.schedule import activations
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
-    from harken.config.stored_triggers import CompiledRow, RowCompiler, TriggerRow
+    from harken.config.stored_trigger_compiler import CompiledRow, RowCompiler, TriggerRow
     from harken.config.yaml.nodes import Node
 
 __all__ = ["draft"]
@@ -180,7 +180,7 @@ def _located(finding: Plain, written: Node | None) -> Plain:
 
 
 def _row(context: Context, given: Mapping[str, Any], replaces: str) -> TriggerRow:
-    from harken.config.stored_triggers import TriggerRow
+    from harken.config.stored_trigger_compiler import TriggerRow
 
     now = context.clock.now()
     return TriggerRow(
@@ -203,7 +203,7 @@ def _account(compiler: RowCompiler, found: CompiledRow | None) -> Any:
 
 def _yaml(compiler: RowCompiler, row: TriggerRow) -> str:
     """The workflow file that the draft stands for; a secret that stands openly in it is not shown."""
-    from harken.config.stored_triggers import as_file
+    from harken.config.stored_trigger_compiler import as_file
     from harken.config.trigger_schema import KINDS
     from harken.config.yaml.writer import to_yaml
 
@@ -215,7 +215,7 @@ def _yaml(compiler: RowCompiler, row: TriggerRow) -> str:
 def _read_yaml(text: str) -> dict[str, Any] | Compiled:
     """The fields of the row that a file, or its `trigger:` block alone, stands for; or what is wrong with the text."""
     from harken.config.findings import Report
-    from harken.config.stored_triggers import from_file
+    from harken.config.stored_trigger_compiler import from_file
     from harken.config.trigger_schema import KINDS
     from harken.config.yaml.nodes import to_storable
     from harken.config.yaml.parser import parse

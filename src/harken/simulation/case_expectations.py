@@ -13,8 +13,8 @@ from harken.event import Recorded, Verdict
 from harken.feed import INTERNAL
 from harken.runs import Run
 from harken.simulation.case_schema import CallBlock, ExpectBlock, RunBlock, StepBlock, VerdictBlock
-from harken.simulation.effects import Effect
 from harken.simulation.judge import Judgement
+from harken.simulation.step_stand_ins import Effect
 
 __all__ = ["Difference", "Outcome", "differences"]
 

@@ -18,7 +18,6 @@ from harken.config.yaml.parser import parse
 from harken.errors import NotFound
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.simulation.case_schema import FAULTS, CaseBlock, CasesFile, GivenBlock
-from harken.simulation.effects import Answer
 from harken.simulation.script import (
     START,
     Arrival,
@@ -35,6 +34,7 @@ from harken.simulation.script import (
     TicketChange,
     Trouble,
 )
+from harken.simulation.step_stand_ins import Answer
 from harken.suggest import suggest_fix
 from harken.tickets import feed_name, tracker_of
 

@@ -24,13 +24,13 @@ from harken.match import Read
 from harken.runs import OPEN, Run
 from harken.schedule import Every
 from harken.services import registry
-from harken.simulation.effects import Answer, Effects
-from harken.simulation.fleet import Fleet
 from harken.simulation.killable_process import REQUEUE_SECONDS, OneProcess
 from harken.simulation.reduced_configuration import ITSELF, Configuration, SharedPlans
 from harken.simulation.script import Arrival, ClockJump, Happening, OfProcess, Script, Sleep, TicketChange
 from harken.simulation.setting import Setting, StandInSource
+from harken.simulation.simulated_replicas import Fleet
 from harken.simulation.sources import RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream, event_of
+from harken.simulation.step_stand_ins import Answer, Effects
 from harken.simulation.ticket_platform import TicketPlatform
 from harken.source import Host
 from harken.testing import VirtualClock, VirtualLoop

@@ -19,8 +19,8 @@ from harken.language.cel import bind, compile_condition, needs_of
 from harken.runs import OPEN, Run
 from harken.schedule import activations
 from harken.simulation.engine import Simulation
-from harken.simulation.fleet import Fleet
 from harken.simulation.script import Arrival
+from harken.simulation.simulated_replicas import Fleet
 from harken.simulation.sources import Occurrence, RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream
 from harken.simulation.ticket_platform import TicketPlatform
 from harken.tickets import Lifecycle, feed_name, tracker_of, trigger_name

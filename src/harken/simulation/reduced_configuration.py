@@ -13,7 +13,7 @@ from harken.config.loaded import Loaded
 from harken.errors import HarkenError
 from harken.feed import Feed, Trigger
 from harken.run.compiled_workflows import WorkflowCache
-from harken.simulation.effects import Effects, stand_in_kinds
+from harken.simulation.step_stand_ins import Effects, stand_in_kinds
 from harken.store import Definitions
 
 __all__ = ["ITSELF", "Configuration", "SharedPlans", "in_use"]

@@ -15,9 +15,9 @@ from harken.ingest.intake import Intake
 from harken.ingest.internal_events import has_listeners, internal_matcher
 from harken.run.worker import Worker
 from harken.services import registry
-from harken.simulation.effects import Effects
 from harken.simulation.reduced_configuration import Configuration, SharedPlans
 from harken.simulation.sources import RecordedSource, ScriptedPoll, ScriptedPush, ScriptedStream
+from harken.simulation.step_stand_ins import Effects
 from harken.simulation.ticket_platform import TicketPlatform
 from harken.simulation.ticket_wiring import TicketDesk
 from harken.source import Source

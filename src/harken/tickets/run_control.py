@@ -21,7 +21,7 @@ from harken.runs import Claimed
 from harken.task_cancellation import cancel_and_wait
 from harken.ticket import Notice, TicketTracker
 from harken.tickets.actor_access import Accounts
-from harken.tickets.open_run_sweep import OpenRuns, RunControlStore
+from harken.tickets.run_cancellation_and_answers import OpenRuns, RunControlStore
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, TrackerSettings, feed_name
 from harken.tickets.still_wanted_check import PREFLIGHT
 from harken.tickets.sync_state import TicketMemories, TicketMemory

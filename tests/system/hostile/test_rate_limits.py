@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.config.loaded import Account, Loaded
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harken.app.plugin_factory import Factory
 from harken.app.redacting_services import RedactingPush, RedactingSource
+from harken.app.source_and_action_factory import Factory
 from harken.config.loaded import Loaded
 from harken.errors import NeedsAttention
 from harken.event import Event

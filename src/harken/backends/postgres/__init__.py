@@ -9,7 +9,7 @@ from harken.backends.notify import nothing
 from harken.backends.postgres.connection import Database, Settings
 from harken.backends.postgres.documents_and_audit import PostgresRegistry
 from harken.backends.postgres.feed_memory_and_failures import PostgresFeeds
-from harken.backends.postgres.kept_event_ids import PostgresBank
+from harken.backends.postgres.last_event_ids_by_outcome import PostgresBank
 from harken.backends.postgres.record_queries import PostgresRecords
 from harken.backends.postgres.runs import PostgresRuns
 from harken.backends.postgres.subject_index import PostgresObjects

@@ -18,7 +18,7 @@ from harken.backends.redis.connection import Connection
 from harken.backends.redis.documents_and_audit import RedisRegistry
 from harken.backends.redis.feed_memory_and_failures import RedisFeeds
 from harken.backends.redis.feeds_and_triggers import RedisDefinitions
-from harken.backends.redis.kept_event_ids import RedisBank
+from harken.backends.redis.last_event_ids_by_outcome import RedisBank
 from harken.backends.redis.leases import RedisLeases
 from harken.backends.redis.record_queries import RedisRecords
 from harken.backends.redis.run_changes import RedisMoved

@@ -12,7 +12,7 @@ from harken.backends.sqlite.documents_and_audit import SqliteRegistry
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.feed_memory_and_failures import SqliteFeeds
 from harken.backends.sqlite.free_space import compact
-from harken.backends.sqlite.kept_event_ids import SqliteBank
+from harken.backends.sqlite.last_event_ids_by_outcome import SqliteBank
 from harken.backends.sqlite.record_queries import SqliteRecords
 from harken.backends.sqlite.runs import SqliteRuns
 from harken.backends.sqlite.subject_index import SqliteObjects

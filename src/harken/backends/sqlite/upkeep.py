@@ -15,7 +15,7 @@ from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
 from harken.backends.sqlite.feed_memory_and_failures import forget_older
 from harken.backends.sqlite.free_space import shrink, space
-from harken.backends.sqlite.kept_event_ids import banked_to
+from harken.backends.sqlite.last_event_ids_by_outcome import banked_to
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.subject_index import forget_objects
 from harken.backends.sqlite.transaction_context import Transaction

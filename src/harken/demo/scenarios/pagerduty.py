@@ -12,7 +12,7 @@ from aiohttp import web
 
 from harken.clock import Clock
 from harken.demo.scenario import Scenario
-from harken.demo.scenarios.faked_service import Busy, Truth, VendorScenario
+from harken.demo.scenarios.vendor_scenario_base import Busy, Truth, VendorScenario
 from harken.event import Recorded
 from harken.testing.fakes.pagerduty import Incident, PagerDuty
 

@@ -16,9 +16,16 @@ from harken.kit.idempotent_comments import nonempty_text, step_mark
 from harken.kit.models import ParamsModel
 from harken.services.azure_devops.api import MAX_ITEMS, Api
 from harken.services.azure_devops.event import Item, tags_of
+from harken.services.azure_devops.optimistic_work_item_update import (
+    Patch,
+    change_item,
+    find_tag,
+    set_field,
+    set_tags,
+    state_of,
+)
 from harken.services.azure_devops.query import Tag
 from harken.services.azure_devops.text import html_of
-from harken.services.azure_devops.work_item_patch import Patch, change_item, find_tag, set_field, set_tags, state_of
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]

@@ -22,10 +22,17 @@ from harken.services.azure_devops.api import MAX_ITEMS, Account, Api, TooManyIte
 from harken.services.azure_devops.change_slices import find_slice, read_items
 from harken.services.azure_devops.check import whoami
 from harken.services.azure_devops.event import Item, item_of, new_value, tags_of
+from harken.services.azure_devops.optimistic_work_item_update import (
+    Patch,
+    change_item,
+    find_tag,
+    set_field,
+    set_tags,
+    state_of,
+)
 from harken.services.azure_devops.query import has_any_tag, none_of, whole_query
 from harken.services.azure_devops.registered_webhooks import is_of_project, webhook_of
 from harken.services.azure_devops.text import html_of, plain_text
-from harken.services.azure_devops.work_item_patch import Patch, change_item, find_tag, set_field, set_tags, state_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 

@@ -1,4 +1,4 @@
--- the last events of each outcome per trigger, see backends/kept_event_ids.py
+-- the last events of each outcome per trigger, see backends/last_event_ids_by_outcome.py
 CREATE TABLE banks (
     trigger text NOT NULL,
     list text NOT NULL,

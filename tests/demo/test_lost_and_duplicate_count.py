@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from harken.demo.audit import RecordedOutcome, Summary, compare
+from harken.demo.lost_and_duplicate_count import RecordedOutcome, Summary, compare
 from harken.demo.scenarios.company import occurrence
 from harken.event import Recorded
 from harken.runs import Run, RunState

@@ -18,7 +18,7 @@ from harken.app.application import refuse_blocking
 from harken.app.controller import finding_lines, last_applied, load_start_lines, locate_in, preview_trigger
 from harken.app.draft_read import DraftReads
 from harken.app.fleet import notify_replicas
-from harken.app.plugin_factory import Factory
+from harken.app.source_and_action_factory import Factory
 from harken.app.store import KEY, open_store, rekey_store, scratch_store, without_password
 from harken.app.stored_triggers import TriggerRows
 from harken.clock import Clock, SystemClock

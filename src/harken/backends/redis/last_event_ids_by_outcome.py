@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harken.backends.kept_event_ids import GONE_SECONDS, Listed, add_to_lists, decode_ids, encode_ids, list_events
+from harken.backends.last_event_ids_by_outcome import (
+    GONE_SECONDS,
+    Listed,
+    add_to_lists,
+    decode_ids,
+    encode_ids,
+    list_events,
+)
 from harken.backends.redis.codec import BUCKET, EVENT_HEAD, verdicts_of
 from harken.backends.redis.session import Session, UsesSession
 from harken.event import Verdict
