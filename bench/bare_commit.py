@@ -19,7 +19,7 @@ from harken.backends.encryption import PlainSeal
 from harken.backends.run_states import DONE, RUNNING
 from harken.backends.sqlite.commit import INSERT_EVENT, INSERT_MEMORY
 from harken.backends.sqlite.connection import connect, migrate
-from harken.backends.sqlite.run_admission import INSERT_RUN
+from harken.backends.sqlite.run_creation_and_admission import INSERT_RUN
 from harken.backends.sqlite.runs import FINISH
 from harken.event import Event
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from harken.app.connection_limits import Limits
 from harken.app.http_protocol import Connections
+from harken.app.inbound_connection_limits import Limits
 from harken.app.server import Listener, bind
 
 __all__ = ["HOSTS", "After", "Source", "main"]

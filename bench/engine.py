@@ -24,7 +24,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.internal_events import has_listeners, internal_matcher
 from harken.run.compiled_workflows import WorkflowCache
 from harken.run.language_models import Models
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.worker import Worker
 from harken.runs import Workflow
 from harken.source import Source

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from harken.app.connection_limits import Limits
 from harken.app.http_protocol import Connections
+from harken.app.inbound_connection_limits import Limits
 from harken.app.server import Listener, bind
 
 __all__ = ["serve"]

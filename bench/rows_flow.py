@@ -12,13 +12,13 @@ import msgspec
 from bench.engine import answer
 from bench.processes import rss_megabytes
 from harken.app.application import App
-from harken.app.start import settle_memory
+from harken.app.run_until_signal import settle_memory
 from harken.app.store import open_store
 from harken.app.stored_triggers import TriggerRows
 from harken.clock import SystemClock
 from harken.config.loaded import Loaded
 from harken.config.stored_trigger_compiler import RowCompiler
-from harken.operate.configuration_files import credentials_of, load_directory
+from harken.operate.load_and_check_configuration import credentials_of, load_directory
 from harken.store import DocumentChange, Store
 from harken.store.document_kinds import CHANGES, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 

@@ -32,7 +32,7 @@ NEEDED = (
     "encodings.utf_8_sig",
     "harken.api.app",
     "harken.api.origin_guard",
-    "harken.app.start",
+    "harken.app.run_until_signal",
     "harken.app.feed_alerts",
     "harken.app.file_watch",
     "harken.app.stale_triggers",

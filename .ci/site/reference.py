@@ -19,7 +19,7 @@ AUTHORS = (
     "harken.errors",
     "harken.kit",
     "harken.kit.json_api",
-    "harken.kit.fields",
+    "harken.kit.values_from_payload",
     "harken.kit.paging",
     "harken.testing",
     "harken.testing.source",

@@ -22,7 +22,7 @@ from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, RetryLater
 
 if TYPE_CHECKING:
-    from harken.api import shapes
+    from harken.api import response_types
 
 __all__ = ["Client", "Unreachable"]
 
@@ -76,69 +76,71 @@ class Client:
                 return
             cursor = {"cursor": page["next"]}
 
-    def me(self) -> shapes.Me:
-        return cast("shapes.Me", self.call("me"))
+    def me(self) -> response_types.Me:
+        return cast("response_types.Me", self.call("me"))
 
-    def activity(self, since: str = "30m") -> shapes.Activity:
-        return cast("shapes.Activity", self.call("activity", {"since": since}))
+    def activity(self, since: str = "30m") -> response_types.Activity:
+        return cast("response_types.Activity", self.call("activity", {"since": since}))
 
-    def status(self) -> shapes.Status:
-        return cast("shapes.Status", self.call("status"))
+    def status(self) -> response_types.Status:
+        return cast("response_types.Status", self.call("status"))
 
-    def triggers(self, *, type: str = "") -> Iterator[shapes.Trigger]:
+    def triggers(self, *, type: str = "") -> Iterator[response_types.Trigger]:
         return self.pages("triggers.list", type=type)
 
-    def trigger(self, name: str) -> shapes.TriggerDetail:
-        return cast("shapes.TriggerDetail", self.call("triggers.show", {"name": name}))
+    def trigger(self, name: str) -> response_types.TriggerDetail:
+        return cast("response_types.TriggerDetail", self.call("triggers.show", {"name": name}))
 
-    def pause(self, name: str, reason: str = "") -> shapes.Trigger:
-        return cast("shapes.Trigger", self.call("triggers.pause", {"name": name, "reason": reason}))
+    def pause(self, name: str, reason: str = "") -> response_types.Trigger:
+        return cast("response_types.Trigger", self.call("triggers.pause", {"name": name, "reason": reason}))
 
-    def resume(self, name: str) -> shapes.Trigger:
-        return cast("shapes.Trigger", self.call("triggers.resume", {"name": name}))
+    def resume(self, name: str) -> response_types.Trigger:
+        return cast("response_types.Trigger", self.call("triggers.resume", {"name": name}))
 
-    def seek(self, name: str, to: str, *, token: str = "") -> shapes.Seek:
+    def seek(self, name: str, to: str, *, token: str = "") -> response_types.Seek:
         """What moving the trigger to a time would do; with the token of that answer, do exactly that."""
-        return cast("shapes.Seek", self.call("triggers.seek", {"name": name, "to": to, "token": token}))
+        return cast("response_types.Seek", self.call("triggers.seek", {"name": name, "to": to, "token": token}))
 
-    def explain(self, name: str, key: str = "") -> shapes.Explanation:
-        return cast("shapes.Explanation", self.call("triggers.explain", {"name": name, "key": key}))
+    def explain(self, name: str, key: str = "") -> response_types.Explanation:
+        return cast("response_types.Explanation", self.call("triggers.explain", {"name": name, "key": key}))
 
-    def feeds(self) -> Iterator[shapes.Feed]:
+    def feeds(self) -> Iterator[response_types.Feed]:
         return self.pages("feeds.list")
 
     def events(
         self, *, feed: str = "", trigger: str = "", key: str = "", since: str = "", data: bool = False
-    ) -> Iterator[shapes.Event]:
+    ) -> Iterator[response_types.Event]:
         include = ["data"] if data else None
         return self.pages("events.list", feed=feed, trigger=trigger, key=key, since=since, include=include)
 
-    def event(self, id: int) -> shapes.Event:
-        return cast("shapes.Event", self.call("events.show", {"id": id}))
+    def event(self, id: int) -> response_types.Event:
+        return cast("response_types.Event", self.call("events.show", {"id": id}))
 
-    def bank(self, trigger: str, *, limit: int = 10) -> shapes.EventBank:
+    def bank(self, trigger: str, *, limit: int = 10) -> response_types.EventBank:
         """The last events of the trigger that fired, were filtered or failed, and its starred ones."""
-        return cast("shapes.EventBank", self.call("triggers.bank", {"name": trigger, "limit": limit}))
+        return cast("response_types.EventBank", self.call("triggers.bank", {"name": trigger, "limit": limit}))
 
-    def star(self, id: int, *, trigger: str = "", note: str = "") -> shapes.Star:
+    def star(self, id: int, *, trigger: str = "", note: str = "") -> response_types.Star:
         """Keep the event for good."""
-        return cast("shapes.Star", self.call("events.star", {"id": id, "trigger": trigger, "note": note}))
+        return cast("response_types.Star", self.call("events.star", {"id": id, "trigger": trigger, "note": note}))
 
-    def unstar(self, id: int) -> shapes.Star:
-        return cast("shapes.Star", self.call("events.unstar", {"id": id}))
+    def unstar(self, id: int) -> response_types.Star:
+        return cast("response_types.Star", self.call("events.unstar", {"id": id}))
 
-    def replay(self, id: int, *, trigger: str = "", key: str = "") -> shapes.Replayed:
+    def replay(self, id: int, *, trigger: str = "", key: str = "") -> response_types.Replayed:
         given = {"id": id, **({"trigger": trigger} if trigger else {})}
-        return cast("shapes.Replayed", self.call("events.replay", given, key=key))
+        return cast("response_types.Replayed", self.call("events.replay", given, key=key))
 
-    def runs(self, *, trigger: str = "", status: str = "", workflow: str = "", since: str = "") -> Iterator[shapes.Run]:
+    def runs(
+        self, *, trigger: str = "", status: str = "", workflow: str = "", since: str = ""
+    ) -> Iterator[response_types.Run]:
         return self.pages("runs.list", trigger=trigger, status=status, workflow=workflow, since=since)
 
-    def run(self, id: str) -> shapes.RunDetail:
-        return cast("shapes.RunDetail", self.call("runs.show", {"id": id}))
+    def run(self, id: str) -> response_types.RunDetail:
+        return cast("response_types.RunDetail", self.call("runs.show", {"id": id}))
 
-    def retry(self, id: str, *, latest: bool = False, key: str = "") -> shapes.Run:
-        return cast("shapes.Run", self.call("runs.retry", {"id": id, "latest": latest}, key=key))
+    def retry(self, id: str, *, latest: bool = False, key: str = "") -> response_types.Run:
+        return cast("response_types.Run", self.call("runs.retry", {"id": id, "latest": latest}, key=key))
 
     def rerun(
         self,
@@ -149,69 +151,73 @@ class Client:
         from_step: str = "",
         step_input: Mapping[str, Any] | None = None,
         key: str = "",
-    ) -> shapes.Rerun:
+    ) -> response_types.Rerun:
         """Start a new run in the place of this one, from its first step or from the one that is named."""
         given: dict[str, Any] = {"id": id, "latest": latest, "from_step": from_step}
         given |= {name: dict(value) for name, value in (("input", input), ("step_input", step_input)) if value}
-        return cast("shapes.Rerun", self.call("runs.rerun", given, key=key))
+        return cast("response_types.Rerun", self.call("runs.rerun", given, key=key))
 
-    def cancel(self, id: str) -> shapes.Run:
-        return cast("shapes.Run", self.call("runs.cancel", {"id": id}))
+    def cancel(self, id: str) -> response_types.Run:
+        return cast("response_types.Run", self.call("runs.cancel", {"id": id}))
 
-    def dead(self) -> Iterator[shapes.DeadLetter]:
+    def dead(self) -> Iterator[response_types.DeadLetter]:
         return self.pages("dead.list")
 
-    def workflows(self) -> Iterator[shapes.Workflow]:
+    def workflows(self) -> Iterator[response_types.Workflow]:
         return self.pages("workflows.list")
 
-    def start(self, workflow: str, input: Mapping[str, Any] | None = None, *, key: str = "") -> shapes.StartedRun:
+    def start(
+        self, workflow: str, input: Mapping[str, Any] | None = None, *, key: str = ""
+    ) -> response_types.StartedRun:
         given = {"name": workflow, "input": dict(input or {})}
-        return cast("shapes.StartedRun", self.call("workflows.run", given, key=key))
+        return cast("response_types.StartedRun", self.call("workflows.run", given, key=key))
 
-    def tail(self, after: int | None = None) -> Iterator[shapes.Event]:
+    def tail(self, after: int | None = None) -> Iterator[response_types.Event]:
         """Events as they are committed, after this id or from now on, until the connection ends."""
         headers = {} if after is None else {"Last-Event-ID": str(after)}
         for event in self._stream("/api/events/tail", headers):
-            yield cast("shapes.Event", event)
+            yield cast("response_types.Event", event)
 
     def tail_runs(self, after: int | None = None) -> Iterator[dict[str, Any]]:
         """Runs as they move, each with its `position`, after this one or from now on, until the connection ends."""
         yield from self._stream("/api/runs/tail", {} if after is None else {"Last-Event-ID": str(after)})
 
-    def services(self) -> Iterator[shapes.Service]:
+    def services(self) -> Iterator[response_types.Service]:
         return self.pages("services.list")
 
-    def service(self, kind: str) -> shapes.ServiceDetail:
-        return cast("shapes.ServiceDetail", self.call("services.show", {"kind": kind}))
+    def service(self, kind: str) -> response_types.ServiceDetail:
+        return cast("response_types.ServiceDetail", self.call("services.show", {"kind": kind}))
 
-    def workflow(self, name: str) -> shapes.WorkflowDetail:
-        return cast("shapes.WorkflowDetail", self.call("workflows.show", {"name": name}))
+    def workflow(self, name: str) -> response_types.WorkflowDetail:
+        return cast("response_types.WorkflowDetail", self.call("workflows.show", {"name": name}))
 
-    def workflow_source(self, name: str) -> shapes.WorkflowSource:
+    def workflow_source(self, name: str) -> response_types.WorkflowSource:
         """The file of the workflow as it is written."""
-        return cast("shapes.WorkflowSource", self.call("workflows.source", {"name": name}))
+        return cast("response_types.WorkflowSource", self.call("workflows.source", {"name": name}))
 
-    def write_workflow(self, name: str, revision: str, text: str, *, dry_run: bool = False) -> shapes.WrittenWorkflow:
+    def write_workflow(
+        self, name: str, revision: str, text: str, *, dry_run: bool = False
+    ) -> response_types.WrittenWorkflow:
         """Replace the file of the version that was read. Raises Outdated if somebody changed it since."""
         given = {"name": name, "text": text, "dry_run": dry_run}
-        return cast("shapes.WrittenWorkflow", self.call("workflows.write", given, match=f'"{revision}"'))
+        return cast("response_types.WrittenWorkflow", self.call("workflows.write", given, match=f'"{revision}"'))
 
-    def create_trigger(self, row: Mapping[str, Any], *, key: str = "") -> shapes.TriggerRow:
+    def create_trigger(self, row: Mapping[str, Any], *, key: str = "") -> response_types.TriggerRow:
         """Make a trigger of these fields: name, provider, config, condition, options, workflow, enabled."""
-        return cast("shapes.TriggerRow", self.call("triggers.create", row, key=key))
+        return cast("response_types.TriggerRow", self.call("triggers.create", row, key=key))
 
-    def draft_trigger(self, row: Mapping[str, Any], *, read: bool = False, hours: int = 0) -> shapes.Draft:
+    def draft_trigger(self, row: Mapping[str, Any], *, read: bool = False, hours: int = 0) -> response_types.Draft:
         """What a trigger of these fields, or of `yaml`, would be and do; nothing is stored. With `read`, its service is
         read if no event of it is stored."""
-        return cast("shapes.Draft", self.call("triggers.draft", {**row, "read": read, "hours": hours}))
+        return cast("response_types.Draft", self.call("triggers.draft", {**row, "read": read, "hours": hours}))
 
-    def edit_trigger(self, name: str, revision: str, changes: Mapping[str, Any]) -> shapes.TriggerRow:
+    def edit_trigger(self, name: str, revision: str, changes: Mapping[str, Any]) -> response_types.TriggerRow:
         """Change these fields of the version that was read. Raises Outdated if somebody changed it since."""
         answer = self.call("triggers.edit", {"name": name, **changes}, match=f'"{revision}"')
-        return cast("shapes.TriggerRow", answer)
+        return cast("response_types.TriggerRow", answer)
 
-    def delete_trigger(self, name: str, revision: str) -> shapes.Deleted:
-        return cast("shapes.Deleted", self.call("triggers.delete", {"name": name}, match=f'"{revision}"'))
+    def delete_trigger(self, name: str, revision: str) -> response_types.Deleted:
+        return cast("response_types.Deleted", self.call("triggers.delete", {"name": name}, match=f'"{revision}"'))
 
     def _stream(self, path: str, headers: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         response = self._request("GET", path, headers=headers)

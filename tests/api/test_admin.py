@@ -18,7 +18,7 @@ from harken.app import App
 from harken.app.server import Listener, bind
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.operate.operator import Operator
 from tests.operate.counting_service import readings
 from tests.operate.poller_jobs import job, metered, write

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 
 from harken.api.openapi import DURATION, PARAMS, document, specification
+from harken.api.response_types import ANSWERS
 from harken.api.routes import ROUTES, Param
-from harken.api.shapes import ANSWERS
 from tests.api.server import Served
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text()

@@ -16,7 +16,7 @@ import pytest
 from harken.app import App
 from harken.client import Client
 from harken.errors import Misconfigured, Outdated
-from harken.operate.configuration_files import workflow_findings
+from harken.operate.load_and_check_configuration import workflow_findings
 from harken.operate.permissions import PERMISSIONS
 from tests.services.whole import write
 

@@ -13,7 +13,7 @@ import pytest
 from harken.config import stored_trigger_compiler
 from harken.config.compiled_trigger_cache import code_mark
 from harken.config.stored_trigger_compiler import RowCompiler
-from harken.operate.configuration_files import credentials_of
+from harken.operate.load_and_check_configuration import credentials_of
 from harken.store import DocumentChange
 from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 from harken.testing import VirtualClock, virtual

@@ -21,7 +21,7 @@ from harken.config.outcome_webhooks import CATALOGUE
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.match import Read
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 
 NEW, OLD = (f"whsec_{b64encode(letter * 24).decode()}" for letter in (b"n", b"o"))
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "outcome-webhooks.md"

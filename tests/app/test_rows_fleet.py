@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app.application import App
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import VirtualClock, virtual
 from tests.operate.test_fleet import held, replicas, shared, site
 

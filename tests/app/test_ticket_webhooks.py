@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from harken.app import App
-from harken.services.jira.ticket import FIELDS
+from harken.services.jira.issue_to_ticket import FIELDS
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.github import GitHub

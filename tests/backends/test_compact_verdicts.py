@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from harken.backends.columnar_event_history import MOST_REMEMBERED, outcome_reader
 from harken.backends.encryption import PlainSeal
-from harken.backends.history_columns import MOST_REMEMBERED, outcome_reader
 from harken.backends.postgres import PostgresStore
 from harken.backends.redis import RedisStore
 from harken.backends.redis.codec import EVENT_HEAD, encode_verdict
@@ -24,7 +24,7 @@ from harken.event import Verdict
 from harken.store import Intent, Lease, Store
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.many_verdicts import declined
+from harken.testing.store.event_decided_by_many_triggers import declined
 from harken.testing.store.world import definitions
 from tests.backends.postgres_database import server, url
 from tests.servers.redis import RedisServer

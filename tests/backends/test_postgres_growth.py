@@ -11,7 +11,7 @@ import pytest
 
 from harken.backends.postgres import PostgresStore
 from harken.backends.postgres.connection import PLANNER_SETTINGS
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.operate.context import Context
 from harken.operate.explain import explain
 from harken.testing import HandClock

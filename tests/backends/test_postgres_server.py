@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation

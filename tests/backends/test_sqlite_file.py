@@ -23,7 +23,7 @@ from harken.backends.sqlite.connection import refuse_network
 from harken.backends.sqlite.damage import CHECK_SECONDS
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.replaced_file_check import LOOK_SECONDS, FileGuard
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
 from harken.store import Committed, Lease

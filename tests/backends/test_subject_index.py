@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from harken.store.subject_names import is_about, names_of, names_to_try
+from harken.store.events_by_object_name import is_about, names_of, names_to_try
 
 
 def texts(longest: int) -> list[str]:

@@ -18,7 +18,13 @@ from harken.store.transfer_rows import Chunk, ExportedEvent
 from harken.testing import HandClock
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.backends.postgres_database import server, url
-from tests.backends.test_transfer import PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
+from tests.backends.test_copy_encryption_and_exclusive_access import (
+    PostgresPlace,
+    RedisPlace,
+    SqlitePlace,
+    redis_server,
+    redis_url,
+)
 
 __all__ = ["redis_server", "redis_url", "server", "url"]
 

@@ -20,7 +20,14 @@ from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, snap
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.backends.postgres_database import server, url
 from tests.backends.quick_keys import quick_keys
-from tests.backends.test_transfer import KEY, PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
+from tests.backends.test_copy_encryption_and_exclusive_access import (
+    KEY,
+    PostgresPlace,
+    RedisPlace,
+    SqlitePlace,
+    redis_server,
+    redis_url,
+)
 from tests.soak import larger
 
 __all__ = ["quick_keys", "redis_server", "redis_url", "server", "url"]

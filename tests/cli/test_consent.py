@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from harken.clock import SystemClock
-from harken.testing.fakes.google import CLIENT_ID, REFRESH_TOKEN, GoogleServer
+from harken.testing.fakes.google_oauth_base import CLIENT_ID, REFRESH_TOKEN, GoogleServer
 from tests.forked_harken import ForkedHarken
 
 pytestmark = [pytest.mark.process, pytest.mark.worker_group("cli-consent")]

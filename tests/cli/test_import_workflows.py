@@ -13,8 +13,8 @@ import pytest
 
 from harken.cli.root import run
 from harken.config.env_file import environment_of
-from harken.operate.configuration_files import load_directory
 from harken.operate.import_workflows import import_changedetection, import_crontab, import_n8n, local_zone
+from harken.operate.load_and_check_configuration import load_directory
 
 EXPORTS = Path(__file__).parents[1] / "config" / "importers" / "n8n"
 CRONTAB = "# nightly\n30 2 * * * /usr/local/bin/backup.sh\n@reboot x\n"

@@ -8,7 +8,7 @@ from harken.config.loaded import Loaded
 from harken.config.on_failure import ON_FAILURE
 from harken.config.reload_plan import carry_over
 from harken.feed import Trigger
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 
 FLOW = "name: tell\nsteps:\n  - {id: say, action: transform, set: {text: hello}}\n"
 

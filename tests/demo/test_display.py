@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from harken.demo.display import Heading, Lines, screen_lines
 from harken.demo.legend import COUNTERS, VERDICTS
-from harken.demo.recent_activity import Snapshot, describe_event
+from harken.demo.newest_events_and_runs import Snapshot, describe_event
 from harken.event import Recorded, Verdict
 from harken.runs import Run
 

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from harken.demo.incident_api import LIMIT_EVERY, IncidentService
-from harken.demo.world import World
+from harken.demo.simulated_company import World
 from harken.testing.clock import HandClock
 
 

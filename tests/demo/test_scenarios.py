@@ -18,7 +18,7 @@ from harken.demo.display import Silent
 from harken.demo.lost_and_duplicate_count import Summary
 from harken.demo.runner import Runner
 from harken.demo.scenario import Scenario, scenario_of
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import HandClock, VirtualClock, virtual
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from harken.demo.scenario import scenario_of
-from harken.demo.ticket_watch import first_words
+from harken.demo.ticket_progress_lines import first_words
 from harken.errors import Misconfigured
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import HandClock
 from tests.demo.test_demo import Terminal, rows_below
 

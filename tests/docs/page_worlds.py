@@ -19,8 +19,8 @@ from harken.testing.fakes.datadog import API_KEY, APP_KEY, FakeDatadog
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.gmail import FakeGmail
-from harken.testing.fakes.google import CLIENT_ID, CLIENT_SECRET, REFRESH_TOKEN
 from harken.testing.fakes.google_calendar import GoogleCalendar
+from harken.testing.fakes.google_oauth_base import CLIENT_ID, CLIENT_SECRET, REFRESH_TOKEN
 from harken.testing.fakes.jira import TOKEN as JIRA_TOKEN
 from harken.testing.fakes.jira import Jira
 from harken.testing.fakes.pagerduty import PagerDuty

@@ -15,9 +15,9 @@ from harken.errors import CursorExpired, LeaseLost, NeedsAttention, RetryLater, 
 from harken.event import Known, Span
 from harken.feed import Spacing
 from harken.http import ServiceClock
+from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.feed_state import LiveFeed, TickReport
-from harken.ingest.idle_read_batching import IdleReads
-from harken.ingest.page_progress import stored_cap, stored_position
+from harken.ingest.partly_committed_page import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch
 from harken.store import Commit

@@ -12,7 +12,7 @@ import pytest
 from harken.app import App
 from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.services import registry
 from harken.testing import VirtualClock
 from tests.operate.counting_service import install, readings

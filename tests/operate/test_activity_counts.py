@@ -8,7 +8,7 @@ import pytest
 
 from harken.app.activity_counter import SAVE_SECONDS, ActivityLog
 from harken.operate.activity_counts import SPANS, Buckets, add_counts, merge, series
-from harken.operate.status import fixes_of
+from harken.operate.status_reload_and_backup import fixes_of
 from tests.operate.operator_world import Office
 
 NOON = 1_800_000_000.0 - 1_800_000_000.0 % 10_800

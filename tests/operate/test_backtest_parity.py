@@ -28,7 +28,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matcher
 from harken.operate.operator import Operator
 from harken.run.compiled_workflows import WorkflowCache
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.worker import Worker
 from harken.runs import Workflow
 from harken.schedule import Every, Quiet

@@ -10,7 +10,6 @@ import pytest
 
 from harken.circuit_breaker import Health
 from harken.feed import FeedState
-from harken.operate.configuration_files import Site
 from harken.operate.doctor import (
     check_clock,
     check_config,
@@ -24,6 +23,7 @@ from harken.operate.doctor import (
     check_space,
     check_store,
 )
+from harken.operate.load_and_check_configuration import Site
 from harken.operate.output_rows import plain
 from harken.store import Space
 from harken.store.document_kinds import START_MOVED

@@ -12,7 +12,7 @@ from harken.event import Event, Verdict
 from harken.match import Read, Sighting, compile_rules, match
 from harken.runs import Dead, Finished, Park, StepRecord
 from harken.store import Commit, Entry, Settlement
-from harken.testing.store.many_verdicts import declined
+from harken.testing.store.event_decided_by_many_triggers import declined
 from tests.operate.operator_world import POLLED, Office
 
 

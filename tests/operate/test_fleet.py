@@ -16,8 +16,8 @@ from harken.app.fleet import HousekeepingLease, Membership, drop_dead_replicas, 
 from harken.app.store import OpenedStore, opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
-from harken.operate.configuration_files import load_directory
 from harken.operate.fleet import Member, fleet
+from harken.operate.load_and_check_configuration import load_directory
 from harken.store import HOUSEKEEPING, Generation
 from harken.store.document_kinds import REPLICA, THIS_STORE, TRANSFER
 from harken.task_cancellation import cancel_and_wait

@@ -14,7 +14,7 @@ from harken.config.settings import Retention, Settings
 from harken.errors import Malformed, Refused
 from harken.event import Event, Outcome
 from harken.feed import Feed
-from harken.ingest.page_progress import stored_position, stored_seek
+from harken.ingest.partly_committed_page import stored_position, stored_seek
 from harken.operate.engine_protocol import Shown
 from harken.operate.output_rows import plain
 from harken.operate.principal import Principal

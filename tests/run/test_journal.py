@@ -14,7 +14,7 @@ from harken.errors import LeaseLost, StoreUnavailable
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.run.journal import InternalFeed, Journal, Unwritten, append_records, park
-from harken.run.step_capabilities import unchanged
+from harken.run.services_given_to_steps import unchanged
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Stale
 from harken.testing.clock import START, VirtualClock, virtual

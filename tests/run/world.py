@@ -20,7 +20,7 @@ from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
 from harken.run.compiled_workflows import WorkflowCache
 from harken.run.language_models import Models, ModelSettings
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.worker import Worker
 from harken.runs import Run
 from harken.source import Act

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harken.testing.fakes.mail import FakeMail
+from harken.testing.fakes.smtp_server import FakeMail
 from tests.downloads.debian import program
 from tests.servers.directory import START_SECONDS
 from tests.servers.ports import free_port

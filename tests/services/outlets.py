@@ -16,13 +16,13 @@ from harken.source import Destination, Host
 from harken.testing.destination import Refusal
 from harken.testing.fakes.discord import HOOK_TOKEN, FakeDiscord
 from harken.testing.fakes.discord import TOKEN as DISCORD
-from harken.testing.fakes.mail import PASSWORD, FakeMail
 from harken.testing.fakes.ntfy import PASSWORD as NTFY_PASSWORD
 from harken.testing.fakes.ntfy import TOKEN as NTFY
 from harken.testing.fakes.ntfy import FakeNtfy
 from harken.testing.fakes.server import Answer, FakeServer, Handler
 from harken.testing.fakes.slack import TOKEN as SLACK
 from harken.testing.fakes.slack import FakeSlack
+from harken.testing.fakes.smtp_server import PASSWORD, FakeMail
 from harken.testing.fakes.telegram import TOKEN as TELEGRAM
 from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import NUMBER, FakeWhatsApp

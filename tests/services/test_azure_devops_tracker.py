@@ -22,7 +22,7 @@ from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps, WorkItem
 from harken.testing.fakes.server import Answer
 from harken.ticket import Access, Actor, CodeHost, PullRequest, Ticket, TicketPage, TicketTracker
-from harken.tickets.trust import Trust, judge
+from harken.tickets.labeller_trust import Trust, judge
 from tests.services.azure_devops import SHOP, account
 from tests.services.ticket_tracker_contract import ASKS, TicketTrackerContract
 

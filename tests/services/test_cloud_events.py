@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from harken.errors import Malformed, Unauthorized
 from harken.event import Event
 from harken.kit.cloud_events import MAX_BATCH
-from harken.match.new_occurrences import recognise
+from harken.match.new_feed_items import recognise
 from harken.services.webhook import Incoming, IncomingQuery
 from harken.source import Request
 from harken.testing import START

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from harken.app import App
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.datadog import API_KEY, APP_KEY, FakeDatadog
 from tests.services import whole

@@ -13,10 +13,10 @@ from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.destination import DestinationContract, Outlet
 from harken.testing.fakes.discord import FakeDiscord
-from harken.testing.fakes.mail import FakeMail
 from harken.testing.fakes.ntfy import FakeNtfy
 from harken.testing.fakes.server import FakeServer
 from harken.testing.fakes.slack import FakeSlack
+from harken.testing.fakes.smtp_server import FakeMail
 from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import FakeWhatsApp
 from tests.services.outlets import (

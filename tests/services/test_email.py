@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.services.email import Account, EmailDestination, whoami
 from harken.source import Host, Message
-from harken.testing.fakes.mail import PASSWORD, FakeMail
+from harken.testing.fakes.smtp_server import PASSWORD, FakeMail
 from tests.services.names import Names
 from tests.services.outlets import OnMail
 

@@ -19,7 +19,7 @@ from harken.event import Event
 from harken.kit.globs import Globs
 from harken.services.files import LocalFiles, Query
 from harken.services.files.content import read_content
-from harken.services.files.scan import Scanner, pack_stamp
+from harken.services.files.directory_tree_listing import Scanner, pack_stamp
 from harken.source import Cursor, Host, PollSource
 from harken.testing import START, HandClock
 from harken.testing.source import Service, SourceContract, stored

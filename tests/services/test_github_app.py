@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.services import github
 from harken.services.github import Account, Query, plugin
 from harken.services.github.app import App, parse_private_key, repository_in

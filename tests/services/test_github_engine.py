@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import VirtualClock
 from harken.testing.fakes.github import GitHub
 from tests.services.trackers import ConditionalTrackerContract, Tracker

@@ -14,7 +14,7 @@ from harken.services.gmail.cursor import MOST
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.gmail import FakeGmail
-from harken.testing.fakes.google import CLIENT_SECRET, REFRESH_TOKEN
+from harken.testing.fakes.google_oauth_base import CLIENT_SECRET, REFRESH_TOKEN
 from harken.testing.fakes.server import Answer
 from harken.testing.source import SourceContract
 from tests.services.mailbox import DAY, mailbox, one

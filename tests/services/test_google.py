@@ -16,8 +16,8 @@ from harken.services.google.api import CALENDAR
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes import Answer
-from harken.testing.fakes.google import REFRESH_TOKEN, GoogleServer
 from harken.testing.fakes.google_calendar import GoogleCalendar
+from harken.testing.fakes.google_oauth_base import REFRESH_TOKEN, GoogleServer
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from harken.services.google.api import CALENDAR, GMAIL, GMAIL_READONLY
 from harken.services.google.consent import obtain
 from harken.source import Asking, Host
 from harken.testing import HandClock
-from harken.testing.fakes.google import CLIENT_ID, GoogleServer
+from harken.testing.fakes.google_oauth_base import CLIENT_ID, GoogleServer
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.jira import TOKEN, Jira
 from tests.services.trackers import LimitContract, Watched

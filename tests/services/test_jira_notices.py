@@ -14,7 +14,7 @@ import pytest
 
 from harken.errors import Unauthorized
 from harken.services.jira import plugin
-from harken.services.jira.ticket import FIELDS
+from harken.services.jira.issue_to_ticket import FIELDS
 from harken.services.jira.tracker_webhooks import JiraNotices
 from harken.source import Host
 from harken.testing import HandClock

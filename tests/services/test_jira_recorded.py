@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.kit.fields import instant
+from harken.kit.values_from_payload import instant
 from harken.services.jira.event import data_of
 from harken.source import Host
 from harken.testing import HandClock

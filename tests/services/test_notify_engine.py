@@ -22,9 +22,9 @@ from harken.source import Message
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes.discord import TOKEN as DISCORD
 from harken.testing.fakes.discord import FakeDiscord
-from harken.testing.fakes.mail import PASSWORD, FakeMail
 from harken.testing.fakes.ntfy import FakeNtfy
 from harken.testing.fakes.slack import TOKEN as SLACK
+from harken.testing.fakes.smtp_server import PASSWORD, FakeMail
 from harken.testing.fakes.telegram import TOKEN as TELEGRAM
 from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import NUMBER, FakeWhatsApp

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from harken.kit.url_without_secrets import bare_address
-from harken.services.azure_devops.registered_webhooks import webhook_of as azure_devops_hook
-from harken.services.github.registered_webhooks import webhook_of as github_hook
+from harken.services.azure_devops.registered_webhook_status import webhook_of as azure_devops_hook
+from harken.services.github.registered_webhook_status import webhook_of as github_hook
 from harken.services.github.tracker import GitHubTracker
-from harken.services.gitlab.registered_webhooks import webhook_of as gitlab_hook
-from harken.services.jira.registered_webhooks import webhook_of as jira_hook
+from harken.services.gitlab.registered_webhook_status import webhook_of as gitlab_hook
+from harken.services.jira.registered_webhook_status import webhook_of as jira_hook
 from harken.services.jira.tracker import Tracker as JiraTracker
 from harken.source import Host
 from harken.testing import HandClock

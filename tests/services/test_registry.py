@@ -70,7 +70,7 @@ def test_a_configuration_loads_only_the_services_that_it_uses(tmp_path: Path):
     (tmp_path / "workflows").mkdir()
     (tmp_path / "workflows" / "w.yaml").write_text(f"name: w\ntrigger: {{schedule: {{every: 10s}}}}\n{steps}")
     code = (
-        "import sys; from pathlib import Path; from harken.operate.configuration_files import load_directory;"
+        "import sys; from pathlib import Path; from harken.operate.load_and_check_configuration import load_directory;"
         f"loaded = load_directory(Path({str(tmp_path)!r})); assert not loaded.findings, loaded.findings;"
         "print([kind for kind in ('cron', 'jira', 'rss') if f'harken.services.{kind}' in sys.modules])"
     )

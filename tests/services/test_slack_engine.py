@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from pydantic import BaseModel
 
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.services.slack import Account, Query
 from harken.services.slack.actions import PostParams
 from harken.testing import VirtualClock, virtual

@@ -13,7 +13,7 @@ from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.clock import Clock
 from harken.config.loaded import Loaded
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.timings import Timings
 
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from harken.backends.run_states import id_of
-from harken.backends.sqlite import SqliteStore, run_admission, runs
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite import SqliteStore, run_creation_and_admission, runs
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.event import Event
 from harken.ingest import poll
 from harken.match.compiled_rules import Rule
@@ -157,8 +157,8 @@ def ticket_without_slot(patch: pytest.MonkeyPatch) -> None:
     numbers = count()
     whole = TicketSource._take_notices
     patch.setattr(TicketSource, "_take_notices", told)
-    patch.setattr(run_admission, "_would_skip", lambda *given: False)
-    patch.setattr(run_admission, "_take_slot", lambda *given: True)
+    patch.setattr(run_creation_and_admission, "_would_skip", lambda *given: False)
+    patch.setattr(run_creation_and_admission, "_take_slot", lambda *given: True)
 
 
 def failed_write_given_up(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from harken.app.store import open_store
 from harken.event import Event
 from harken.ingest.commit import Committer, RuleCache
 from harken.match import Read
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import HandClock
 from tests.ingest.process import NoExecutor
 

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from harken.cli.root import run
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.simulation.case_runner import run_cases
-from harken.simulation.generate import ALL_FAULTS, generate
 from harken.simulation.made_up_events import shape_of
 from harken.simulation.reduced_configuration import Configuration, SharedPlans, in_use
 from harken.simulation.script import Arrival, Crash, Script
+from harken.simulation.script_from_seed import ALL_FAULTS, generate
 from harken.simulation.script_to_case_file import case_of, file_of
-from harken.simulation.seed_search import play, shrink
+from harken.simulation.shrink_failing_script import play, shrink
 from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import BUGS
 from tests.soak import SOAK, longer, patience
@@ -130,7 +130,7 @@ def test_a_script_is_the_same_after_it_was_written_and_read(tmp_path: Path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "all.yaml").write_text(file_of([case], {}), "utf-8")
 
-    from harken.simulation.case_files import compile_case, read_file
+    from harken.simulation.read_test_cases import compile_case, read_file
 
     file = read_file(tmp_path / "tests" / "all.yaml", "all.yaml")
     assert file.findings == ()

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harken.cli.root import run
-from harken.operate.configuration_files import load_directory
-from harken.simulation.case_files import compile_case, read_file
+from harken.operate.load_and_check_configuration import load_directory
 from harken.simulation.case_runner import run_cases
-from harken.simulation.generate import generate
+from harken.simulation.read_test_cases import compile_case, read_file
 from harken.simulation.reduced_configuration import Configuration, SharedPlans, in_use
 from harken.simulation.script import Arrival, Crash, Cut, Freeze, Happening, Restart, Script
+from harken.simulation.script_from_seed import generate
 from harken.simulation.script_to_case_file import case_of, file_of
-from harken.simulation.seed_search import play, shrink
+from harken.simulation.shrink_failing_script import play, shrink
 from tests.simulation.configuration import write_configuration
 from tests.simulation.planted import FLEET_BUGS
 from tests.soak import SOAK, longer, patience

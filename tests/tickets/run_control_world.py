@@ -17,13 +17,13 @@ from harken.errors import NotFound
 from harken.event import Event, Known
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client, HttpSettings
-from harken.match.new_occurrences import recognise
+from harken.match.new_feed_items import recognise
 from harken.run.compiled_workflows import WorkflowCache
 from harken.run.language_models import Models, ModelSettings
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.worker import Worker
 from harken.runs import Run, StepRecord
-from harken.services.github.ticket import ticket_of
+from harken.services.github.issue_to_ticket import ticket_of
 from harken.services.github.tracker import GitHubTracker
 from harken.source import Act, Call, Host
 from harken.store import Commit, Committed, Definitions, Entry, Intent, NewRun, Opened
@@ -44,7 +44,7 @@ from harken.tickets import (
     trigger_name,
 )
 from harken.tickets.comment_marks import receipt_key
-from harken.tickets.events import Placed, event_of
+from harken.tickets.event_from_ticket import Placed, event_of
 from harken.tickets.projector import Projector
 from harken.tickets.run_control import RunControl
 from harken.tickets.tracker_feed_source import TicketSource

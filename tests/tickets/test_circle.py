@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from harken.runs import Failed, Finished, RunOutcome
-from harken.store.values import Settlement
+from harken.store.method_arguments_and_results import Settlement
 from harken.task_cancellation import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.tickets import Projector

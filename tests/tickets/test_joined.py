@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
-from harken.store.values import Settlement
+from harken.store.method_arguments_and_results import Settlement
 from harken.task_cancellation import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue

@@ -10,9 +10,9 @@ from harken.errors import HarkenError, NeedsAttention
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import Answer
 from harken.tickets import Routes
-from harken.tickets.ticket_observation import observe
+from harken.tickets.observation_against_last_write import observe
 from tests.services.github import SHOP
-from tests.tickets.test_ticket_observation import memory, ticket
+from tests.tickets.test_observation_against_last_write import memory, ticket
 from tests.tickets.test_tracker_feed_source import cycles, ran, run_to_its_end
 from tests.tickets.tracked import github, project, settings
 

@@ -6,8 +6,8 @@ import pytest
 
 from harken.ticket import Actor, Comment
 from harken.tickets import Trust
-from harken.tickets.trust_wording import how_to_start
 from harken.tickets.unique_comments import LONGEST_NOTE, find_note, inert, note, note_line
+from harken.tickets.who_may_start_wording import how_to_start
 
 OWN = Actor(id="1", login="harken[bot]")
 

@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import NeedsAttention, Refused, RetryLater, Unauthorized
 from harken.match import Read
-from harken.services.github.ticket import ticket_of
+from harken.services.github.issue_to_ticket import ticket_of
 from harken.services.github.tracker_webhooks import GitHubNotices
 from harken.source import PollSource, PushSource, Request
 from harken.testing import VirtualClock, virtual

@@ -22,7 +22,7 @@ from harken.schedule import Every
 from harken.services.github.tracker import GitHubTracker
 from harken.source import Host, Request
 from harken.store import Definitions
-from harken.store.values import Settlement
+from harken.store.method_arguments_and_results import Settlement
 from harken.testing import VirtualClock
 from harken.testing.fakes.github import GitHub
 from harken.ticket import Notice, Ticket, TicketTracker

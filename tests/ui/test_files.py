@@ -11,7 +11,7 @@ import pytest
 
 from harken.api.origin_guard import DATA
 from harken.ui.files import Files
-from harken.ui.pages import Pages, all_files
+from harken.ui.single_page_app import Pages, all_files
 
 PAGES = {
     "/": "pages/overview.js",

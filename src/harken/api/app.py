@@ -31,7 +31,7 @@ from harken.docs_urls import address_of
 from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate.idempotency import Answer
 from harken.operate.list_filter import FIELDS
-from harken.operate.live_tail import Position
+from harken.operate.merge_events_and_runs import Position
 from harken.operate.oidc import Provider
 from harken.operate.operator import Operator
 from harken.operate.permissions import METRICS, RUNS_TAIL, SHOWN_ONCE, TAIL

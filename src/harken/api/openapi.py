@@ -11,8 +11,8 @@ import msgspec
 
 from harken import __version__
 from harken.api.params import BODY_LIMIT, MOST, PAGE
+from harken.api.response_types import ANSWERS, Problem
 from harken.api.routes import ROUTES, Param, Route
-from harken.api.shapes import ANSWERS, Problem
 from harken.operate.bulk import ACTIONS, OF_RUNS
 from harken.operate.config_schema import OFFERED
 from harken.operate.list_filter import FIELDS

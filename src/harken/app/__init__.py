@@ -2,6 +2,6 @@
 
 from harken.app.application import App
 from harken.app.commands_without_controller import open_factory, open_offline, rekey
-from harken.app.start import run, settle_memory
+from harken.app.run_until_signal import run, settle_memory
 
 __all__ = ["App", "open_factory", "open_offline", "rekey", "run", "settle_memory"]

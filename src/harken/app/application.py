@@ -26,9 +26,9 @@ from harken.config.settings import Queue, local_base
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.event import Event
 from harken.http.redact import prepare_search
-from harken.operate.configuration_files import credentials_of, load_directory
 from harken.operate.controller_file import drop_run_file, run_file, write_run_file
 from harken.operate.fleet import READERS
+from harken.operate.load_and_check_configuration import credentials_of, load_directory
 from harken.operate.operator import Operator
 from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
@@ -41,12 +41,12 @@ from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
+    from harken.app.line_per_ended_run import RunLines
     from harken.app.metrics_and_health import Telemetry
     from harken.app.otlp import SpanExporter
-    from harken.app.run_lines import RunLines
     from harken.app.server import Listener
     from harken.app.startup_listener import StoreWait
-    from harken.app.tickets import TicketWork
+    from harken.app.ticket_status_and_run_control import TicketWork
     from harken.ingest.intake import Intake
     from harken.operate.oidc import Provider
     from harken.operate.output_rows import Plain
@@ -199,14 +199,14 @@ class App:
 
     def show_runs(self, write: Callable[[Plain], None]) -> RunLines:
         """Call `write`, in a thread, with a row for each run that ends from now on."""
-        from harken.app.run_lines import RunLines
+        from harken.app.line_per_ended_run import RunLines
 
         lines = RunLines(write, self._clock, self.operator.discreet, self.worker.workflow_name)
         self.worker.on_end = lines.add
         return lines
 
     def _build_tickets(self) -> TicketWork:
-        from harken.app.tickets import TicketWork
+        from harken.app.ticket_status_and_run_control import TicketWork
 
         return TicketWork(
             self.store, self.factory, self.intake.committer, self.worker, self._clock, timings=self._timings

@@ -30,8 +30,8 @@ from harken.event import Event
 from harken.ingest.feed_state import Late
 from harken.ingest.refused_webhooks import Refusal
 from harken.operate.activity_counts import Buckets
-from harken.operate.configuration_files import credentials_of, load_directory
 from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview
+from harken.operate.load_and_check_configuration import credentials_of, load_directory
 from harken.operate.operator import Operator
 from harken.operate.trigger_activity_counts import Counts
 from harken.outgoing_rate_limit import Level

@@ -16,13 +16,13 @@ from harken import __version__
 from harken.app.activity_counter import ActivityLog
 from harken.app.config_audit import FILES, changed_at_start, changed_files
 from harken.app.draft_read import DraftReads
-from harken.app.dry_run import preview
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.source_and_action_factory import Factory
 from harken.app.store import scratch_store
 from harken.app.stored_triggers import TriggerRows, without_collection
 from harken.app.trigger_activity_counter import TriggerActivityLog
+from harken.app.trigger_dry_run import preview
 from harken.clock import Clock, from_unix
 from harken.config.files_and_rows import query_mark
 from harken.config.loaded import Account, Loaded
@@ -36,10 +36,10 @@ from harken.ingest.intake import Intake
 from harken.ingest.refused_webhooks import Refusal
 from harken.match import Read
 from harken.operate.activity_counts import Buckets
-from harken.operate.configuration_files import load_directory
 from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview
 from harken.operate.fleet import Member
 from harken.operate.integrations import check_query, resume_stopped_feeds
+from harken.operate.load_and_check_configuration import load_directory
 from harken.operate.trigger_activity_counts import Counts
 from harken.outgoing_rate_limit import Level
 from harken.run.worker import Worker
@@ -49,7 +49,7 @@ from harken.store.document_kinds import APPLIED, CONFIG
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
-    from harken.app.tickets import TicketWork
+    from harken.app.ticket_status_and_run_control import TicketWork
     from harken.ticket import TicketTracker
     from harken.tickets.recovery_after_store_loss import AdoptionResult
     from harken.tickets.write_pace import WritePace

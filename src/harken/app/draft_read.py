@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import msgspec
 
-from harken.app.dry_run import UNDATED, read_pages
 from harken.app.source_and_action_factory import Factory
+from harken.app.trigger_dry_run import UNDATED, read_pages
 from harken.clock import Clock
 from harken.operate.engine_protocol import DraftEvents, DraftFeed
 from harken.operate.integrations import check_query

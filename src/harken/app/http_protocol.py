@@ -14,7 +14,7 @@ import httptools
 import msgspec
 
 from harken.app.asgi_exchange import App, Exchange, Scope, status_line
-from harken.app.connection_limits import ConnectionTable, Limits, Phase, Place
+from harken.app.inbound_connection_limits import ConnectionTable, Limits, Phase, Place
 from harken.app.refused_inbound_connections import RefusedConnections, RefusedFor
 from harken.ingest.webhook import CLOSED, PREFIX
 

@@ -25,7 +25,7 @@ from harken.ingest.feed_state import LiveFeed, TickReport
 from harken.ingest.intake import Intake
 from harken.ingest.refused_webhooks import REASONS
 from harken.kit.cursor_codec import load_cursor
-from harken.operate.tracker_progress import trouble_of
+from harken.operate.unreadable_tracker_locations import trouble_of
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from harken.app.asgi_exchange import App, Scope
-from harken.app.connection_limits import LOOPBACK as LOOPBACK_NETWORKS
-from harken.app.connection_limits import Limits
 from harken.app.file_descriptors import KEPT, WANTED, raise_descriptors
 from harken.app.http_protocol import Connections, HttpConnection
+from harken.app.inbound_connection_limits import LOOPBACK as LOOPBACK_NETWORKS
+from harken.app.inbound_connection_limits import Limits
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
 from harken.task_cancellation import cancel_and_wait

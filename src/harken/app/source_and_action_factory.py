@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from harken.app.agent_repository_access import agent_host
+from harken.app.agent_code_and_credentials import agent_host
 from harken.app.redacting_services import (
     RedactingBell,
     RedactingClient,
@@ -29,7 +29,7 @@ from harken.http.redact import redact_error, scrub
 from harken.operate.language_models import models_of
 from harken.outgoing_rate_limit import Level, RateLimit
 from harken.run.plan import Bracket
-from harken.run.step_capabilities import Environment, unbracketed
+from harken.run.services_given_to_steps import Environment, unbracketed
 from harken.runs import Claimed
 from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, RingingSource, Source
 from harken.store import Registry, Store

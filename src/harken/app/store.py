@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from harken.backends.transfer import bare_url
+from harken.backends.copy_encryption_and_exclusive_access import bare_url
 from harken.circuit_breaker import doubling, retry
 from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url, store_extra

@@ -22,7 +22,7 @@ from harken.config.findings import Finding, Place, Report
 from harken.config.loaded import Loaded
 from harken.config.stored_trigger_compiler import CompiledRow, RowCompiler, read_row
 from harken.errors import HarkenError
-from harken.operate.configuration_files import row_compiler
+from harken.operate.load_and_check_configuration import row_compiler
 from harken.store import Definitions, Document, DocumentChange, Store
 from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_ROW
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from harken.backends.codec import SealedTexts, decode_health, moment, moment_or_none, refused_event
-from harken.backends.coverage import merge_spans, spans_of
+from harken.backends.completely_read_spans import merge_spans, spans_of
 from harken.backends.run_states import STATES, WAITING
 from harken.backends.verdicts import decode_verdicts
 from harken.circuit_breaker import Health

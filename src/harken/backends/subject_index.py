@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harken.backends.encryption import Seal
-from harken.store.subject_names import names_of, names_to_try
+from harken.store.events_by_object_name import names_of, names_to_try
 
 __all__ = ["BUCKET", "CANDIDATES", "PART", "hashes_of", "hashes_to_try"]
 

@@ -57,7 +57,7 @@ format_option = click.option(
 @format_option
 def check_config(session: Session, strict: bool, output_format: OutputFormat) -> int:
     """Report everything that is wrong in the files, with its position. Exits 1 when there is an error."""
-    from harken.operate.configuration_files import config_findings
+    from harken.operate.load_and_check_configuration import config_findings
 
     return report(session, config_findings(session.directory), strict=strict, output_format=output_format)
 

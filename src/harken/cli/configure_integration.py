@@ -63,7 +63,7 @@ def obtain_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions
 async def _ask_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
     from harken.app import open_factory
     from harken.config.loaded import Account
-    from harken.operate.configuration_files import load_directory
+    from harken.operate.load_and_check_configuration import load_directory
     from harken.source import Asking
 
     consent = form.plugin.consent

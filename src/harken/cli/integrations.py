@@ -113,7 +113,7 @@ def whoami(session: Session) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(session: Session, yes: bool) -> int:
     """Remove the stored credential of this account. harken.yaml and the environment are left alone."""
-    from harken.operate.configuration_files import credentials_of
+    from harken.operate.load_and_check_configuration import credentials_of
 
     name = _name()
     credentials = credentials_of(session.directory)

@@ -13,7 +13,7 @@ from harken.cli.client import ControllerClient, Unreachable, is_alive
 from harken.cli.invocation import Session, command
 from harken.cli.output import Column, fields, indented, print_json, say, table, took
 from harken.cli.paging import filtered, paged, print_pages
-from harken.cli.run_lines import run_line
+from harken.cli.run_summary_line import run_line
 from harken.errors import HarkenError
 
 __all__ = ["OVER", "dead_command", "print_run", "runs_command"]

@@ -22,7 +22,7 @@ def secrets_command() -> None:
 @command(secrets_command, "list")
 def list_secrets(session: Session) -> None:
     """List the names of the stored secrets. Values are never shown."""
-    from harken.operate.configuration_files import credentials_of
+    from harken.operate.load_and_check_configuration import credentials_of
 
     rows = [{"name": name} for name in credentials_of(session.directory).secrets()]
     listing(session, {"items": rows}, (("name", "name"),), "Nothing is stored.")
@@ -33,7 +33,7 @@ def list_secrets(session: Session) -> None:
 @click.option("--file", "path", type=click.Path(dir_okay=False), help="Take the value from this file.")
 def set_secret(session: Session, name: str, path: str | None) -> None:
     """Store a secret: typed in, from standard input, or from a file."""
-    from harken.operate.configuration_files import credentials_of
+    from harken.operate.load_and_check_configuration import credentials_of
 
     value = _value(name, path)
     if not value:
@@ -47,7 +47,7 @@ def set_secret(session: Session, name: str, path: str | None) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove_secret(session: Session, name: str, yes: bool) -> None:
     """Remove a stored secret."""
-    from harken.operate.configuration_files import credentials_of
+    from harken.operate.load_and_check_configuration import credentials_of
 
     credentials = credentials_of(session.directory)
     if name not in credentials.secrets():

@@ -48,8 +48,8 @@ def start_controller(
     session: Session, host: str | None, port: int | None, role: Any, new_store: bool, quiet: bool
 ) -> int:
     from harken.app import run
-    from harken.cli.run_lines import write_run_line
-    from harken.operate.configuration_files import is_configured
+    from harken.cli.run_summary_line import write_run_line
+    from harken.operate.load_and_check_configuration import is_configured
 
     if not is_configured(session.directory):
         message = f"there is no configuration in {session.directory.absolute()}"

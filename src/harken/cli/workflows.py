@@ -38,7 +38,7 @@ def list_workflows(session: Session) -> None:
 @format_option
 def check_workflows(session: Session, name: str, output_format: OutputFormat) -> int:
     """Check the files under workflows/: all of them, or the one of that name."""
-    from harken.operate.configuration_files import workflow_findings
+    from harken.operate.load_and_check_configuration import workflow_findings
 
     return report(session, workflow_findings(session.directory, name), strict=False, output_format=output_format)
 

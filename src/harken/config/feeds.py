@@ -19,7 +19,7 @@ from harken.config.loaded import Account, digest
 from harken.config.model_validation import Strict, as_table, check
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import read_schedule, shortest_gap
-from harken.config.secret_detection import revealed_query, secrets_in_query, storable_query
+from harken.config.secret_values_to_mask import revealed_query, secrets_in_query, storable_query
 from harken.config.settings import Duration
 from harken.config.yaml.nodes import Node, Table, locate, to_storable
 from harken.durations import format_duration

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from harken.config.copy_on_write_map import Items, SnapshotValues
 from harken.config.findings import Finding
 from harken.config.loaded import Account, Loaded, item
 from harken.config.reload_plan import inherit_cursors
 from harken.config.resolver import FeedSpec
-from harken.config.snapshot_map import Items, SnapshotValues
 from harken.config.stored_trigger_compiler import CompiledRow
 from harken.feed import Feed, Trigger
 from harken.schedule import Every

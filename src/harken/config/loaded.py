@@ -12,10 +12,10 @@ from typing import Any, Literal
 import msgspec
 from pydantic import BaseModel
 
+from harken.config.copy_on_write_map import SnapshotValues
 from harken.config.findings import Finding
 from harken.config.pollers.schema import Job, PollerSettings
 from harken.config.settings import Settings
-from harken.config.snapshot_map import SnapshotValues
 from harken.feed import AT_START, Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions

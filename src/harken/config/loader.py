@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore, read_account
 from harken.config.agent_accounts import Agents, read_agent
-from harken.config.compiled_files import FileForms, KeptForms
+from harken.config.compiled_workflow_file_cache import FileForms, KeptForms
 from harken.config.feed_labels import with_labels
 from harken.config.feed_sources import with_shards
 from harken.config.feeds import internal_feed, merge_specs, read_feed
@@ -25,11 +25,11 @@ from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, compile_outcome_web
 from harken.config.pollers.load import LEGACY, POLLERS, PollersSection, read_legacy, read_pollers, read_sections
 from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, RawJob
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secret_detection import password_in, secrets_by_name, secrets_in
+from harken.config.secret_values_to_mask import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_extra, store_location
 from harken.config.streams import is_stream, read_named_stream
 from harken.config.trackers.compile import compile_all
-from harken.config.trackers.project import Known
+from harken.config.trackers.project_from_spec import Known
 from harken.config.trackers.read import Section, Taken, Tickets, read_tickets
 from harken.config.workflows import (
     Checker,

@@ -8,7 +8,7 @@ from harken.config.feeds import internal_feed
 from harken.config.findings import Report
 from harken.config.loaded import MAIN, revision
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secret_detection import secrets_in_query
+from harken.config.secret_values_to_mask import secrets_in_query
 from harken.config.settings import OnFailure
 from harken.config.workflows import Checker, WorkflowEntry
 from harken.config.yaml.nodes import Node, locate

@@ -14,7 +14,7 @@ from harken.config.accounts import AccountStore, implied_account, plugin_of, sto
 from harken.config.findings import Path, Place, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account
-from harken.config.secret_detection import secrets_in
+from harken.config.secret_values_to_mask import secrets_in
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.source import Plugin

@@ -25,7 +25,7 @@ from harken.config.interpolate import Lookup, interpolate
 from harken.config.loaded import Account, Loaded
 from harken.config.model_validation import check
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secret_detection import secrets_by_name, secrets_in
+from harken.config.secret_values_to_mask import secrets_by_name, secrets_in
 from harken.config.trigger_schema import KINDS
 from harken.config.triggers import read_trigger
 from harken.config.workflows import Checker, WorkflowFile, check_models, check_prices, read_workflow

@@ -13,7 +13,7 @@ from harken.config.findings import Path, Report
 from harken.config.loaded import digest
 from harken.config.model_validation import Strict, check
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secret_detection import revealed_query, secrets_in_query, storable_query
+from harken.config.secret_values_to_mask import revealed_query, secrets_in_query, storable_query
 from harken.config.yaml.nodes import Table, to_storable
 from harken.feed import Feed
 

@@ -16,7 +16,7 @@ from harken.config.model_validation import as_table, check
 from harken.config.payload_schema import read_payload_schema
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import ParsedSchedule, read_schedule
-from harken.config.secret_detection import secrets_in, storable_query
+from harken.config.secret_values_to_mask import secrets_in, storable_query
 from harken.config.streams import read_stream
 from harken.config.trigger_gathering import Gathering, check_compiles, read_gather
 from harken.config.trigger_schema import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from harken.demo.legend import COUNTERS, VERDICTS, counter_words
-from harken.demo.recent_activity import Snapshot, about_run, describe_event, say_verdict
+from harken.demo.newest_events_and_runs import Snapshot, about_run, describe_event, say_verdict
 from harken.event import Recorded
 from harken.runs import Run
 

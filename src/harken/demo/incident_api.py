@@ -13,7 +13,7 @@ from html import escape
 import msgspec
 from aiohttp import ClientSession, ClientTimeout, web
 
-from harken.demo.world import Article, Deploy, World
+from harken.demo.simulated_company import Article, Deploy, World
 
 __all__ = ["IncidentService", "announce"]
 

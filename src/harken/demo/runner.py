@@ -21,7 +21,7 @@ from harken.clock import Clock, SystemClock
 from harken.demo import program
 from harken.demo.display import Display, Heading, display_for
 from harken.demo.lost_and_duplicate_count import Summary, compare, read_outcome
-from harken.demo.recent_activity import Recent
+from harken.demo.newest_events_and_runs import Recent
 from harken.demo.scenario import Scenario, scenario_of
 from harken.store import Records
 from harken.timings import Timings

@@ -13,7 +13,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event, Verdict
 from harken.feed import Trigger, TriggerState
-from harken.ingest.trace_context import with_context
+from harken.ingest.event_traceparents import with_context
 from harken.match import Read, Rules, Sighting, compile_rules, match, memory_id, recognise
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Definitions, EarlyEnd, Entry, Feeds, Intent, Listeners, Opened, Stale

@@ -21,9 +21,9 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.feed import Feed, FeedState
 from harken.http import Connectivity
+from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import Committer
 from harken.ingest.feed_state import UNBUILT, LiveFeed
-from harken.ingest.idle_read_batching import IdleReads
 from harken.ingest.leases import ShardLeases
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due

@@ -12,7 +12,7 @@ import msgspec
 from harken.circuit_breaker import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.http import ServiceClock
-from harken.ingest.page_progress import Progress, stored_cap, stored_position
+from harken.ingest.partly_committed_page import Progress, stored_cap, stored_position
 from harken.source import Batch, ClockedSource, Cursor, PollSource, Source, StreamSource
 
 __all__ = ["UNBUILT", "Late", "LiveFeed", "TickReport", "later"]

@@ -20,13 +20,13 @@ from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.http import Connectivity
+from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.feed_state import UNBUILT, Late, LiveFeed, TickReport
-from harken.ingest.future_start_times import StartLines
-from harken.ingest.idle_read_batching import IdleReads
 from harken.ingest.poll import Poller
 from harken.ingest.scheduler import TickSlots
+from harken.ingest.start_times_set_by_wrong_clock import StartLines
 from harken.ingest.stored_event_backfill import Backfill, FeedStore
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.ingest.webhook_run_results import RunAnswers

@@ -15,13 +15,13 @@ from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, Offline, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Event, Span, Verdict
 from harken.http import Connectivity
+from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.feed_state import LiveFeed, TickReport, later
-from harken.ingest.idle_read_batching import IdleReads
-from harken.ingest.page_progress import PageDigest, with_cap, with_progress
+from harken.ingest.partly_committed_page import PageDigest, with_cap, with_progress
 from harken.ingest.scheduler import due_after
 from harken.ingest.stored_event_backfill import Backfill, FeedStore
-from harken.kit.answer_timeout import answer_within
+from harken.kit.timeout_without_own_work import answer_within
 from harken.match import Read, Rules, Sighting, memory_id, spaced_due
 from harken.source import Batch
 from harken.store import Commit, Failure, IdleRead, Tick

@@ -18,10 +18,10 @@ from harken.errors import LeaseLost, Refused, RetryLater
 from harken.event import Event, Span
 from harken.feed import INTERNAL
 from harken.http import Connectivity
+from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import CommitRequest, Committer, check_starts
 from harken.ingest.feed_state import LiveFeed
-from harken.ingest.idle_read_batching import IdleReads
-from harken.ingest.page_progress import stored_seek
+from harken.ingest.partly_committed_page import stored_seek
 from harken.ingest.stored_event_backfill import Backfill, FeedStore
 from harken.match import Read, Rules
 from harken.source import Batch, Cursor, Gap, HoldingSource, Lag, SeekableSource, StreamSource

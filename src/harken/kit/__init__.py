@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harken.kit.account_checks import basic_auth, configure_hint, one_word
+from harken.kit.credential_field_validation import basic_auth, configure_hint, one_word
 from harken.kit.cursor_codec import dump_cursor, load_cursor
-from harken.kit.fields import instant, text_of
 from harken.kit.models import AccountModel, ParamsModel, QueryModel
+from harken.kit.values_from_payload import instant, text_of
 
 if TYPE_CHECKING:
     from harken.kit.json_api import JsonApi

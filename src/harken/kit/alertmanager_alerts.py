@@ -12,7 +12,7 @@ from typing import Any
 from harken.errors import Malformed
 from harken.event import Event
 from harken.kit.digest import digest_of_json
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import Sent, short_name
 
 __all__ = ["SAMPLE_GROUP", "alert_events"]

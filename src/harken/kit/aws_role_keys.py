@@ -19,8 +19,8 @@ from pydantic import Field, SecretStr, field_validator
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.aws_metadata import container_key, instance_key, parse_container_uri
-from harken.kit.fields import instant
 from harken.kit.models import AccountModel
+from harken.kit.values_from_payload import instant
 from harken.source import Host
 
 __all__ = ["ROLE_ENVIRONMENT", "AwsKey", "AwsRoleAccount", "current_key", "key_fields"]

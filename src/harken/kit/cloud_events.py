@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from harken.errors import Malformed
 from harken.event import Event
-from harken.kit.fields import instant
+from harken.kit.values_from_payload import instant
 from harken.kit.webhook_body import json_in, media_type
 from harken.source import Request
 

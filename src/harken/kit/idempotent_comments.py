@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import AfterValidator
 
 from harken.errors import NeedsAttention
-from harken.kit.fields import text_of
 from harken.kit.json_api import JsonApi
+from harken.kit.values_from_payload import text_of
 from harken.source import Call
 
 __all__ = ["comment_once", "nonempty_text", "step_mark"]

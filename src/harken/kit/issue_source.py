@@ -18,7 +18,6 @@ from harken.event import Event, Identity
 from harken.http import Reply, Validators
 from harken.kit.concurrent_requests import gather
 from harken.kit.conditional import expect_answer
-from harken.kit.fields import Precision, instant, rfc3339
 from harken.kit.json_api import JsonApi, Params, server_time
 from harken.kit.updated_at_cursor import (
     SETTLED,
@@ -30,6 +29,7 @@ from harken.kit.updated_at_cursor import (
     resume,
     skip,
 )
+from harken.kit.values_from_payload import Precision, instant, rfc3339
 from harken.source import Batch, Cursor
 
 __all__ = [

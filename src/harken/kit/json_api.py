@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from harken.errors import Refused, RetryLater
 from harken.http import Reply, Validators, raise_for
-from harken.kit.fields import describe
+from harken.kit.values_from_payload import describe
 from harken.source import Host
 
 __all__ = ["JsonApi", "Params", "join_url", "server_time"]

@@ -11,8 +11,8 @@ import msgspec
 from pydantic import Field
 
 from harken.event import Event
-from harken.kit.fields import instant, text_of
 from harken.kit.models import QueryModel
+from harken.kit.values_from_payload import instant, text_of
 from harken.language.dotted_paths import lookup
 from harken.source import Rejected
 

@@ -19,8 +19,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from harken.kit.fields import instant
 from harken.kit.html import html_to_line
+from harken.kit.values_from_payload import instant
 
 __all__ = ["Entry", "NotAFeed", "entries_of", "feed_link", "is_page", "oldest_first"]
 

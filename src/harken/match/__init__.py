@@ -3,8 +3,8 @@
 from harken.match.backtest_prefilter import Screen, Screened
 from harken.match.compiled_rules import Rule, Rules, compile_rules
 from harken.match.decide import Read, match, spaced_due, variables_of
-from harken.match.gather_examples import stories
-from harken.match.new_occurrences import Sighting, memory_id, recognise
+from harken.match.gather_example_timelines import stories
+from harken.match.new_feed_items import Sighting, memory_id, recognise
 
 __all__ = [
     "Read",

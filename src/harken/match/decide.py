@@ -15,7 +15,7 @@ from harken.feed import Debounce, Gather, Join
 from harken.language.cel import Bound, Key, bind
 from harken.language.go_template import Template
 from harken.match.compiled_rules import Rule, RulePart, Rules
-from harken.match.new_occurrences import Sighting
+from harken.match.new_feed_items import Sighting
 from harken.schedule import Quiet, quiet_hours, zone_of
 from harken.store import Distinct, Entry, GatherInto, Intent, JoinPart, RateLimit
 

@@ -18,7 +18,7 @@ from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.output_rows import Plain, plain, run_row
 from harken.operate.progress import Progress
-from harken.operate.replay import decide_replay, start_replay
+from harken.operate.replay_time_span import decide_replay, start_replay
 from harken.runs import OPEN
 from harken.store import Document
 from harken.store.document_kinds import PLAN

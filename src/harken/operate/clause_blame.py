@@ -10,7 +10,7 @@ from harken.event import Recorded
 from harken.feed import Trigger
 from harken.language.cel import Condition, bind, compile_condition
 from harken.language.cel.failed_clauses import and_clauses, failed_clauses, smallest_change
-from harken.language.cel.values import show
+from harken.language.cel.python_to_cel_values import show
 from harken.language.dotted_paths import MISSING
 from harken.match import Screen
 from harken.operate.backtest_scan import NearMisses, Scan

@@ -33,7 +33,7 @@ def store_file(directory: Path) -> Path | None:
     if not named and not any(os.environ.get(variable) for variable in STORE_VARIABLES):
         return (directory / "harken.db").absolute()
     from harken.config.settings import is_url
-    from harken.operate.configuration_files import load_directory
+    from harken.operate.load_and_check_configuration import load_directory
 
     location = load_directory(directory).store
     return None if is_url(location) else Path(location)

@@ -18,14 +18,14 @@ from harken.config.env_file import ENV_FILE
 from harken.durations import format_duration
 from harken.feed import FeedState
 from harken.http.service_clock import LARGEST_LAG
-from harken.operate.configuration_files import Site, finding_row, finding_rows, site_findings, site_of
 from harken.operate.context import Context
 from harken.operate.language_models import configured_models
+from harken.operate.load_and_check_configuration import Site, finding_row, finding_rows, site_findings, site_of
 from harken.operate.output_rows import Plain, plain
-from harken.operate.tracker_progress import cursor_of, trouble_of
 from harken.operate.tracker_webhook_health import webhook_health
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
+from harken.operate.unreadable_tracker_locations import cursor_of, trouble_of
 from harken.operate.wording import count, stamp
 from harken.store import FUTURE_SECONDS, Space
 from harken.tickets import TrackerSettings, feed_name

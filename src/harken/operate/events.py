@@ -15,11 +15,11 @@ from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
-from harken.operate.kept_events import is_starred
 from harken.operate.list_filter import EVENT_FIELDS, Where, filter_page
 from harken.operate.output_rows import Plain, event_row, plain
 from harken.operate.owner_access import visible
 from harken.operate.paging import MOST, bounded, id_after, page_by, to_cursor
+from harken.operate.starred_and_last_events import is_starred
 from harken.runs import REPLAYED
 from harken.store import NewRun
 

@@ -8,7 +8,7 @@ import msgspec
 
 from harken.errors import HarkenError, Refused
 from harken.event import Recorded
-from harken.kit.fields import folded_text
+from harken.kit.values_from_payload import folded_text
 from harken.operate.context import Context
 from harken.operate.ticket_lookup import parse_name, trackers_of
 from harken.tickets import ProjectSettings, TrackerSettings, tracker_of, trigger_name

@@ -12,7 +12,7 @@ from harken.durations import parse_moment
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
 from harken.feed import INTERNAL, FeedState, Trigger, TriggerState
-from harken.ingest.page_progress import stored_position
+from harken.ingest.partly_committed_page import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.clause_blame import near_miss
 from harken.operate.context import Context

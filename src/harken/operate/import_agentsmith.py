@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.operate.configuration_files import finding_row
 from harken.operate.import_file_io import read_source, write_new
+from harken.operate.load_and_check_configuration import finding_row
 from harken.operate.output_rows import Plain
 
 __all__ = ["import_agentsmith"]

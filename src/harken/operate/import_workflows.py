@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import Refused
-from harken.operate.configuration_files import finding_row, load_directory
 from harken.operate.import_file_io import read_source, write_new
+from harken.operate.load_and_check_configuration import finding_row, load_directory
 from harken.operate.output_rows import Plain
 from harken.private_files import write_private
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, NotFound, RetryLater, addressed
 from harken.feed import Feed, FeedState, Trigger
 from harken.http.redact import redact_error, scrub
-from harken.operate.configuration_files import credentials_of, load_directory, site_of
 from harken.operate.context import Context
+from harken.operate.load_and_check_configuration import credentials_of, load_directory, site_of
 from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.source import Checked, Host, Plugin

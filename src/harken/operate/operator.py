@@ -21,14 +21,14 @@ from harken.operate import (
     feeds,
     forget,
     integrations,
-    kept_events,
     language_models,
     login_sessions,
     pollers,
     rate_limits,
     runs,
     services,
-    status,
+    starred_and_last_events,
+    status_reload_and_backup,
     stored_triggers,
     tickets,
     tokens,
@@ -45,14 +45,14 @@ from harken.operate.doctor import doctor
 from harken.operate.engine_protocol import Engine
 from harken.operate.explain import explain
 from harken.operate.idempotency import Answer, once
-from harken.operate.live_tail import Moved, Position, merge
+from harken.operate.merge_events_and_runs import Moved, Position, merge
 from harken.operate.output_rows import Plain
 from harken.operate.owner_access import Ownership
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
 from harken.operate.progress import Report, ignore
-from harken.operate.replay import replay_range
+from harken.operate.replay_time_span import replay_range
 from harken.operate.rerun import rerun
 from harken.operate.retention_periods import list_retention
 from harken.operate.runs import micros
@@ -82,13 +82,13 @@ WRITTEN = ("file", "revision")
 
 READS: Mapping[str, Operation] = {
     "me": me,
-    "status": status.status,
+    "status": status_reload_and_backup.status,
     "activity": activity,
     "doctor": doctor,
-    "diff": status.diff,
-    "config.check": status.check_config,
+    "diff": status_reload_and_backup.diff,
+    "config.check": status_reload_and_backup.check_config,
     "config.schema": config_schema.schema,
-    "store.check": status.check_store,
+    "store.check": status_reload_and_backup.check_store,
     "store.retention": list_retention,
     "triggers.list": triggers.list_triggers,
     "triggers.activity": trigger_activity,
@@ -98,7 +98,7 @@ READS: Mapping[str, Operation] = {
     "triggers.backtest": backtest,
     "triggers.export": stored_triggers.export,
     "triggers.draft": draft,
-    "triggers.bank": kept_events.bank,
+    "triggers.bank": starred_and_last_events.bank,
     "pollers.list": pollers.list_jobs,
     "pollers.show": pollers.show,
     "tools.list": agent_tools.list_tools,
@@ -137,8 +137,8 @@ READS: Mapping[str, Operation] = {
 }
 
 CHANGES: Mapping[str, Operation] = {
-    "reload": status.reload,
-    BACKUP: status.backup,
+    "reload": status_reload_and_backup.reload,
+    BACKUP: status_reload_and_backup.backup,
     "triggers.create": stored_triggers.create,
     "triggers.replace": stored_triggers.replace,
     "triggers.edit": stored_triggers.edit,
@@ -156,8 +156,8 @@ CHANGES: Mapping[str, Operation] = {
     "pollers.resume": pollers.resume,
     "pollers.reset": pollers.reset,
     "tools.call": agent_tools.call,
-    "events.star": kept_events.star,
-    "events.unstar": kept_events.unstar,
+    "events.star": starred_and_last_events.star,
+    "events.unstar": starred_and_last_events.unstar,
     "events.replay": events.replay,
     "events.replay_range": replay_range,
     FORGET: forget.forget,

@@ -16,7 +16,7 @@ import msgspec
 from harken.errors import Malformed, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, FeedState, Trigger, TriggerState
-from harken.ingest.page_progress import stored_position, with_seek
+from harken.ingest.partly_committed_page import stored_position, with_seek
 from harken.operate.context import Context
 from harken.operate.engine_protocol import Preview
 from harken.operate.events import moment_of

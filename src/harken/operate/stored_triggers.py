@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, Misconfigured, NotFound, Outdated, Refused, StoreBusy, Unconditional
-from harken.operate.configuration_files import credentials_of, finding_row, row_compiler, workflow_tree
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
+from harken.operate.load_and_check_configuration import credentials_of, finding_row, row_compiler, workflow_tree
 from harken.operate.output_rows import Plain, own_secrets, plain
 from harken.store import Document, DocumentChange
 from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW

@@ -29,7 +29,7 @@ from harken.tickets import (
     standing,
     trigger_name,
 )
-from harken.tickets.events import Placed, event_of, released_event, vouch_for
+from harken.tickets.event_from_ticket import Placed, event_of, released_event, vouch_for
 from harken.tickets.write_pace import swap_in_turn
 
 __all__ = ["adopt", "cancel", "claim", "list_tickets", "release", "retry", "show"]

@@ -14,8 +14,8 @@ from harken.operate.context import Context
 from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
 from harken.operate.ticket_lookup import tracker_of, trackers_of
-from harken.operate.tracker_progress import cursor_of, trouble_of
 from harken.operate.tracker_webhook_health import WebhookHealth, webhook_health, webhook_path
+from harken.operate.unreadable_tracker_locations import cursor_of, trouble_of
 from harken.operate.webhook_registration_check import Registered, judge_webhooks, webhooks_to
 from harken.ticket import Access, Actor, Ticket, TicketTracker
 from harken.tickets import (

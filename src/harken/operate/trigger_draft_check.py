@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, Malformed, Misconfigured, Refused
-from harken.operate.configuration_files import finding_row, row_compiler
 from harken.operate.context import Context
 from harken.operate.draft_dry_run import Draft, dry_run, per_hour
+from harken.operate.load_and_check_configuration import finding_row, row_compiler
 from harken.operate.output_rows import Plain, plain
 from harken.operate.stored_triggers import find_row, refuse_taken, with_secrets_hidden, workflow_of
 from harken.operate.triggers import timeline

@@ -14,7 +14,7 @@ from harken.config.loaded import digest
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.feed_state import Late
-from harken.ingest.page_progress import stored_position
+from harken.ingest.partly_committed_page import stored_position
 from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
 from harken.operate.list_filter import TRIGGER_FIELDS, Where
@@ -23,8 +23,8 @@ from harken.operate.owner_access import visible
 from harken.operate.paging import bounded, name_after, to_cursor
 from harken.operate.rate_limits import budget_of
 from harken.operate.stored_triggers import find_row, row_view
-from harken.operate.tracker_progress import unread_triggers
 from harken.operate.trigger_status import TriggerStatus, Unread, limits, over_reason, reset_command, status_of
+from harken.operate.unreadable_tracker_locations import unread_triggers
 from harken.operate.wording import count, schedule_text, stamp
 from harken.schedule import Cron, next_due
 from harken.store import Backlog, Document

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from harken.operate.configuration_files import finding_rows, only_workflows
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
+from harken.operate.load_and_check_configuration import finding_rows, only_workflows
 from harken.operate.output_rows import Plain, plain
 from harken.operate.owner_access import visible_rows
 from harken.operate.paging import page_by

@@ -22,8 +22,8 @@ from harken.run.journal import Journal, RunStore, Unwritten
 from harken.run.plan import Bracket, DetailedOutput, Plan, Step, Steps
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope, replace_event
+from harken.run.services_given_to_steps import Environment
 from harken.run.spans import note_record, run_span, step_span
-from harken.run.step_capabilities import Environment
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.timings import Timings
 from harken.tracing import NO_TRACER, Tracer

@@ -18,7 +18,7 @@ from harken.circuit_breaker import doubling
 from harken.clock import Clock
 from harken.event import Event
 from harken.run.retry import retry_store
-from harken.run.step_capabilities import unchanged
+from harken.run.services_given_to_steps import unchanged
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Records, Runs, Stale
 

@@ -20,9 +20,9 @@ from harken.run.execute import Execution, TryResult, execute
 from harken.run.journal import InternalFeed, Journal, Matching, RunStore, Unwritten, park
 from harken.run.plan import Plan
 from harken.run.retry import retry_store
+from harken.run.services_given_to_steps import Environment
 from harken.run.settlement_batches import PendingSettlement, Settler
 from harken.run.single_commit_runs import DONE, as_claimed, find_end, may_end_early
-from harken.run.step_capabilities import Environment
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
 from harken.store import EarlyEnd, Intent, Runs
 from harken.task_cancellation import cancel_and_wait

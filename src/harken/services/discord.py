@@ -15,8 +15,8 @@ from harken import __version__
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint
-from harken.kit.fields import text_of
 from harken.kit.message_text import cut, message_mark, retry_seconds, title_and_text
+from harken.kit.values_from_payload import text_of
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "DiscordDestination", "plugin", "whoami"]

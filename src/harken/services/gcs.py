@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from harken.errors import Garbled, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint, instant
-from harken.kit.account_checks import split_server_address
+from harken.kit.credential_field_validation import split_server_address
 from harken.kit.google_default_credentials import DefaultCredentials, machine_token, read_credentials, token_of
 from harken.kit.object_listing import VERSION_BYTES, BucketListing, BucketQuery, ListedObject, ListedPage
 from harken.source import Host, Plugin

@@ -20,7 +20,7 @@ from harken.errors import CursorExpired, RetryLater
 from harken.event import Event
 from harken.http import Reply
 from harken.kit import QueryModel, dump_cursor, load_cursor
-from harken.kit.fields import describe, instant, text_of
+from harken.kit.values_from_payload import describe, instant, text_of
 from harken.services.google import GoogleAccount, GoogleClient
 from harken.services.google.api import CALENDAR, expect_object
 from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin

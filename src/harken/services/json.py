@@ -18,11 +18,10 @@ from harken.errors import NeedsAttention
 from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
-from harken.kit.answer_timeout import OwnWork
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of_json, digest_of_long
-from harken.kit.item_events import SLICE, Shape, kept_events, long_events_of
-from harken.kit.json_items import items_in
+from harken.kit.events_by_field_paths import SLICE, Shape, kept_events, long_events_of
+from harken.kit.lazy_json_list import items_in
 from harken.kit.paging import (
     Paging,
     PagingCursor,
@@ -33,6 +32,7 @@ from harken.kit.paging import (
     page_url,
     restart,
 )
+from harken.kit.timeout_without_own_work import OwnWork
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["JsonListing", "Query", "plugin"]

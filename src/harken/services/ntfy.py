@@ -16,8 +16,8 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import raise_for
 from harken.kit import AccountModel, basic_auth, configure_hint
-from harken.kit.fields import text_of
 from harken.kit.message_text import cut, message_mark, one_line, title_and_text, utf8_length
+from harken.kit.values_from_payload import text_of
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "plugin", "whoami"]

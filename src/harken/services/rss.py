@@ -17,10 +17,10 @@ from harken.errors import Garbled, HarkenError, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
-from harken.kit.answer_timeout import OwnWork
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of, digest_of_long
 from harken.kit.syndication import Entry, NotAFeed, entries_of, feed_link, is_page, oldest_first
+from harken.kit.timeout_without_own_work import OwnWork
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["NewsFeed", "Query", "plugin"]

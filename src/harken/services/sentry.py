@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from harken.event import Event
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import ReceiverQuery, Sent, make_receiver, make_sample
 from harken.kit.webhook_signatures import check_hex_signature, hex_signature
 from harken.source import Plugin, Request

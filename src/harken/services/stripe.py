@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harken.errors import Malformed, Unauthorized
 from harken.event import Event
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import Receiver, ReceiverQuery, Sent, make_sample
 from harken.kit.webhook_signatures import TOLERANCE, check_age, check_signature_list, hex_signature
 from harken.source import Host, Plugin, Request

@@ -25,8 +25,8 @@ from harken.event import Event
 from harken.http import mended, raise_for
 from harken.kit import AccountModel
 from harken.kit.cloud_events import STRUCTURED, cloud_events
-from harken.kit.fields import instant, text_of
 from harken.kit.standard_webhooks import StandardWebhooks, sign_message, signed_headers
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import LimitedQuery, schema_check
 from harken.kit.webhook_signatures import check_any, check_basic
 from harken.language.dotted_paths import lookup

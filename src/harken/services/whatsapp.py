@@ -16,8 +16,8 @@ from pydantic import Field, SecretStr
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint
-from harken.kit.fields import text_of
 from harken.kit.message_text import cut, one_line, title_and_text
+from harken.kit.values_from_payload import text_of
 from harken.outgoing_rate_limit import requested_wait
 from harken.source import Host, Message, Plugin
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from harken.errors import Refused
-from harken.operate.configuration_files import load_directory
 from harken.operate.event_case import make_case
-from harken.simulation.case_files import TESTS, shown_name
+from harken.operate.load_and_check_configuration import load_directory
 from harken.simulation.case_runner import run_cases
+from harken.simulation.read_test_cases import TESTS, shown_name
 
 __all__ = ["AddedCase", "add_case"]
 

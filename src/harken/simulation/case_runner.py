@@ -17,11 +17,11 @@ from harken.config.yaml.nodes import locate
 from harken.errors import HarkenError, Misconfigured
 from harken.feed import INTERNAL
 from harken.http.redact import redact
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.simulation.case_expectations import Outcome, differences
-from harken.simulation.case_files import Case, CaseFile, Unfit, compile_case, find_files, read_file, shown_name
 from harken.simulation.engine import Simulation, without_logs
 from harken.simulation.judge import judge
+from harken.simulation.read_test_cases import Case, CaseFile, Unfit, compile_case, find_files, read_file, shown_name
 from harken.simulation.reduced_configuration import SharedPlans, in_use
 from harken.testing import VirtualClock, VirtualLoop, run_virtual
 

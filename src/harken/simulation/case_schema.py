@@ -1,4 +1,4 @@
-"""What a file of test cases may say. Unknown keys are errors; `harken.simulation.case_files` reads the files."""
+"""What a file of test cases may say. Unknown keys are errors; `harken.simulation.read_test_cases` reads the files."""
 
 from __future__ import annotations
 

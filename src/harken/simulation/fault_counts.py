@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harken.simulation.generate import ALL_FAULTS
 from harken.simulation.script import (
     Arrival,
     ClockJump,
@@ -17,6 +16,7 @@ from harken.simulation.script import (
     Sleep,
     Trouble,
 )
+from harken.simulation.script_from_seed import ALL_FAULTS
 
 __all__ = ["count_faults"]
 

@@ -15,16 +15,16 @@ from harken.config.settings import is_url
 from harken.durations import format_duration
 from harken.errors import Misconfigured
 from harken.operate.anonymize import Anonymiser
-from harken.operate.configuration_files import load_directory
-from harken.simulation.case_files import TESTS, shown_name
+from harken.operate.load_and_check_configuration import load_directory
 from harken.simulation.fault_counts import count_faults
-from harken.simulation.generate import ALL_FAULTS, OF_REPLICAS, generate
 from harken.simulation.judge import Judgement
+from harken.simulation.read_test_cases import TESTS, shown_name
 from harken.simulation.recorded_events import read_history
 from harken.simulation.reduced_configuration import Configuration, SharedPlans, in_use
 from harken.simulation.script import START, Arrival, Script
+from harken.simulation.script_from_seed import ALL_FAULTS, OF_REPLICAS, generate
 from harken.simulation.script_to_case_file import case_of, file_of
-from harken.simulation.seed_search import play, shrink
+from harken.simulation.shrink_failing_script import play, shrink
 
 __all__ = ["Report", "simulate"]
 

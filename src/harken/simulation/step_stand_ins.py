@@ -23,7 +23,7 @@ from harken.run.execute import Frame
 from harken.run.language_models import ECHO, Models
 from harken.run.language_models import Answer as ModelAnswer
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.steps import KINDS
 from harken.source import Act, Call, Destination, Host, Message, Plugin
 

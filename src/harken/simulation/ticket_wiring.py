@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harken.app.tickets import TicketWork
+from harken.app.ticket_status_and_run_control import TicketWork
 from harken.clock import Clock
 from harken.config.loaded import Loaded
 from harken.event import Known
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.run.plan import Bracket
-from harken.run.step_capabilities import unbracketed
+from harken.run.services_given_to_steps import unbracketed
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.simulation.ticket_platform import NoticesAsSent, TicketPlatform

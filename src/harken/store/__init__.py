@@ -4,8 +4,7 @@ Every method is one transaction: it happens as a whole or not at all. What it wr
 returned. Methods raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
 """
 
-from harken.store.protocols import Connection, Feeds, Records, Registry, Runs, Store, Upkeep
-from harken.store.values import (
+from harken.store.method_arguments_and_results import (
     FUTURE_SECONDS,
     HOUSEKEEPING,
     Backlog,
@@ -41,6 +40,7 @@ from harken.store.values import (
     Stale,
     Tick,
 )
+from harken.store.protocols import Connection, Feeds, Records, Registry, Runs, Store, Upkeep
 
 __all__ = [
     "FUTURE_SECONDS",

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Sequence
 from struct import Struct
 
-from harken.store.values import GatherInto, JoinPart, RateLimit
+from harken.store.method_arguments_and_results import GatherInto, JoinPart, RateLimit
 
 __all__ = [
     "Gathered",

@@ -11,7 +11,7 @@ from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import BY_HAND, Claimed, Park, Run, StepRecord
-from harken.store.values import (
+from harken.store.method_arguments_and_results import (
     Backlog,
     Commit,
     Committed,
@@ -273,7 +273,7 @@ class Records(Protocol):
         ...
 
     async def events_about(self, feed: str, name: str, *, limit: int = 10) -> Sequence[Recorded]:
-        """Events of the feed about the object of this name, newest first (see harken.store.subject_names)."""
+        """Events of the feed about the object of this name, newest first (see harken.store.events_by_object_name)."""
         ...
 
     async def banked_events(self, trigger: str) -> Mapping[str, Sequence[int]]:

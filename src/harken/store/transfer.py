@@ -12,9 +12,9 @@ import msgspec
 
 from harken.errors import LeaseLost, Refused
 from harken.store.document_kinds import REPLICA, THIS_STORE, TRANSFER
+from harken.store.method_arguments_and_results import HOUSEKEEPING, Lease
 from harken.store.protocols import Store
 from harken.store.transfer_rows import Chunk, ExportedRow
-from harken.store.values import HOUSEKEEPING, Lease
 
 __all__ = [
     "Counts",

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harken.clock import Clock
 from harken.ticket import Access, Actor, TicketTracker
-from harken.tickets.trust import Trust, Trusted, judge
+from harken.tickets.labeller_trust import Trust, Trusted, judge
 
 __all__ = ["Accounts"]
 

@@ -12,7 +12,7 @@ import msgspec
 from harken.runs import Run
 from harken.ticket import Actor, Comment
 from harken.tickets.comment_marks import is_ours, notice_line
-from harken.tickets.pending_question import asking_step, is_approval
+from harken.tickets.question_in_run_journal import asking_step, is_approval
 from harken.tickets.ticket_writer import stage_of
 
 __all__ = ["Question", "answer_in", "approval_in", "question_of", "replies_to"]

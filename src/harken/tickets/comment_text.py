@@ -16,7 +16,7 @@ import msgspec
 from harken.runs import Run, StepRecord
 from harken.ticket import Actor
 from harken.tickets.comment_marks import NOTE
-from harken.tickets.pending_question import asking_step, is_approval, prompt_of
+from harken.tickets.question_in_run_journal import asking_step, is_approval, prompt_of
 
 __all__ = [
     "UNKNOWN_ACCOUNT",

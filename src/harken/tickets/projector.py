@@ -24,9 +24,9 @@ from harken.store import MovedRun
 from harken.store.document_kinds import TICKET
 from harken.task_cancellation import cancel_and_wait
 from harken.ticket import TicketTracker
+from harken.tickets.last_written_ticket_state import DocumentStore, TicketMemories, TicketMemory
 from harken.tickets.recovery_after_store_loss import AdoptionResult, adopt
 from harken.tickets.settings import TrackerSettings, trigger_name
-from harken.tickets.sync_state import DocumentStore, TicketMemories, TicketMemory
 from harken.tickets.ticket_writer import NotMoved, Target, TicketWriter
 from harken.tickets.write_pace import PATIENCE, NoTurn, WritePaces
 from harken.timings import Timings

@@ -16,9 +16,9 @@ from harken.errors import RetryLater
 from harken.runs import FINAL
 from harken.ticket import Comment, Ticket
 from harken.tickets.comment_marks import Receipt, is_sticky, receipts_in
+from harken.tickets.last_written_ticket_state import TicketMemory
 from harken.tickets.lifecycle_labels import Lifecycle
-from harken.tickets.sync_state import TicketMemory
-from harken.tickets.ticket_project import resolve
+from harken.tickets.project_of_ticket import resolve
 from harken.tickets.ticket_writer import Target
 from harken.tickets.write_pace import swap_in_turn
 

@@ -23,12 +23,12 @@ from harken.store import Page
 from harken.ticket import Actor, Ticket, TicketTracker
 from harken.tickets.actor_access import Accounts
 from harken.tickets.answers import answer_in, question_of, replies_to
-from harken.tickets.events import VOUCHED
-from harken.tickets.removed_label import Removal, find_removal, grace_of, is_meant
+from harken.tickets.event_from_ticket import VOUCHED
+from harken.tickets.label_removal_grace import Removal, find_removal, grace_of, is_meant
+from harken.tickets.last_written_ticket_state import DocumentStore
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
 from harken.tickets.still_wanted_check import accepted_look, is_unordered
-from harken.tickets.sync_state import DocumentStore
-from harken.tickets.withdrawal_reasons import Wish, is_replaced, missing_label, own_move, remembered, why_withdrawn
+from harken.tickets.withdrawal_decision import Wish, is_replaced, missing_label, own_move, remembered, why_withdrawn
 
 __all__ = ["OpenRuns", "RunControlStore"]
 

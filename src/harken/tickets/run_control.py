@@ -21,11 +21,11 @@ from harken.runs import Claimed
 from harken.task_cancellation import cancel_and_wait
 from harken.ticket import Notice, TicketTracker
 from harken.tickets.actor_access import Accounts
+from harken.tickets.last_written_ticket_state import TicketMemories, TicketMemory
 from harken.tickets.run_cancellation_and_answers import OpenRuns, RunControlStore
 from harken.tickets.settings import FIRST_STEP, LAST_STEP, TrackerSettings, feed_name
 from harken.tickets.still_wanted_check import PREFLIGHT
-from harken.tickets.sync_state import TicketMemories, TicketMemory
-from harken.tickets.ticket_run_steps import POSTFLIGHT, Surroundings, TicketRun
+from harken.tickets.ticket_checks_and_writes_in_run import POSTFLIGHT, Surroundings, TicketRun
 from harken.timings import Timings
 
 __all__ = ["Lease", "RunControl"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from harken.tickets.labeller_trust import Trust
 from harken.tickets.lifecycle_labels import LifecycleLabels
+from harken.tickets.project_of_ticket import ProjectScope
 from harken.tickets.readiness import Scope
 from harken.tickets.routing import Routes
-from harken.tickets.ticket_project import ProjectScope
-from harken.tickets.trust import Trust
 
 __all__ = [
     "FIRST_STEP",

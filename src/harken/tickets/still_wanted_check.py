@@ -18,13 +18,13 @@ from harken.event import Recorded
 from harken.runs import StepRecord
 from harken.ticket import Actor, LabelChange, Ticket, TicketTracker
 from harken.tickets.actor_access import Accounts
-from harken.tickets.events import VOUCHED
+from harken.tickets.event_from_ticket import VOUCHED
+from harken.tickets.label_removal_grace import Removal, find_removal
+from harken.tickets.labeller_trust import Trusted
 from harken.tickets.lifecycle_labels import Lifecycle
-from harken.tickets.removed_label import Removal, find_removal
+from harken.tickets.observation_against_last_write import is_another_wish
 from harken.tickets.settings import ProjectSettings, TrackerSettings
-from harken.tickets.ticket_observation import is_another_wish
-from harken.tickets.trust import Trusted
-from harken.tickets.withdrawal_reasons import OwnMove, Wish, is_replaced, missing_label, own_move, why_withdrawn
+from harken.tickets.withdrawal_decision import OwnMove, Wish, is_replaced, missing_label, own_move, why_withdrawn
 
 __all__ = ["PREFLIGHT", "Preflight", "Seen", "accepted_look", "is_same_label", "is_unordered", "last_addition"]
 

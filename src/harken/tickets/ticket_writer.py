@@ -34,14 +34,14 @@ from harken.tickets.comment_text import (
     sticky_text,
     trusted_labeller,
 )
+from harken.tickets.desired_ticket_label import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
+from harken.tickets.label_removal_grace import GRACE_SECONDS
+from harken.tickets.last_written_ticket_state import TicketMemories, TicketMemory
 from harken.tickets.lifecycle_labels import Lifecycle
-from harken.tickets.projection import ENQUEUED_AFTER, UNSURE, desired_state, is_lost, repairs_allowed
+from harken.tickets.observation_against_last_write import Age, age_of
 from harken.tickets.readiness import standing
-from harken.tickets.removed_label import GRACE_SECONDS
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.still_wanted_check import Preflight, accepted_look
-from harken.tickets.sync_state import TicketMemories, TicketMemory
-from harken.tickets.ticket_observation import Age, age_of
 from harken.tickets.write_pace import PROGRESS, WritePace
 
 __all__ = ["NotMoved", "RunStore", "Target", "TicketWriter", "stage_of"]

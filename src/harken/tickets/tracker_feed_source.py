@@ -40,12 +40,12 @@ from harken.tickets.cursor import (
     queue,
     trigger_labels,
 )
-from harken.tickets.events import Placed, event_of, gone_event
+from harken.tickets.event_from_ticket import Placed, event_of, gone_event
+from harken.tickets.last_written_ticket_state import TicketMemories, TicketMemory
 from harken.tickets.lifecycle_labels import Lifecycle
+from harken.tickets.observation_against_last_write import is_over, is_wanted, observe
 from harken.tickets.orphaned_tickets import Orphans
 from harken.tickets.settings import TrackerSettings
-from harken.tickets.sync_state import TicketMemories, TicketMemory
-from harken.tickets.ticket_observation import is_over, is_wanted, observe
 from harken.tickets.webhook_loss import Deliveries, DeliveryCounter
 from harken.tickets.write_pace import PaceLimits, WritePace
 

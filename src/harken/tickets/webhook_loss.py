@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harken.clock import Clock, from_unix
 from harken.event import Event
 from harken.store.document_kinds import DELIVERIES
-from harken.tickets.sync_state import DocumentStore
+from harken.tickets.last_written_ticket_state import DocumentStore
 
 __all__ = ["LEAST_SHARE", "Deliveries", "DeliveryCounter", "stored_deliveries"]
 

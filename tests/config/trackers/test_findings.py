@@ -13,7 +13,7 @@ from harken.config.findings import Place, Report
 from harken.config.interpolate import Lookup
 from harken.config.resolver import Resolver
 from harken.config.settings import Settings
-from harken.config.trackers.project import Known
+from harken.config.trackers.project_from_spec import Known
 from harken.config.trackers.read import Section, Taken, read_tickets
 from harken.config.yaml.nodes import Table
 from harken.runs import Workflow

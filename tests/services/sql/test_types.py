@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import NeedsAttention
 from harken.services.sql.values import LONGEST_CELL, LONGEST_ROW, data_of, pack, unpack
-from harken.services.sql.watermark_values import is_time, lower_bound, step_back, watermark_time
+from harken.services.sql.watermark_times_and_bounds import is_time, lower_bound, step_back, watermark_time
 from harken.source import Host
 from harken.testing import START
 from tests.services.reading import events, read, subjects

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.services import registry
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "brokers"

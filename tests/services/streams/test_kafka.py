@@ -26,7 +26,7 @@ from harken.services.kafka.topic_metadata import describe
 from harken.source import Batch, Call, Lag
 from harken.task_cancellation import cancel_and_wait
 from harken.testing.stream import Broker, StreamContract
-from harken.testing.stream.replica import WAIT_SECONDS
+from harken.testing.stream.stream_follower_process import WAIT_SECONDS
 from tests.servers.directory import ServerDirectory
 from tests.servers.kafka import KafkaServer
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from stripe import SignatureVerificationError, WebhookSignature
 
 from harken.errors import Malformed, Unauthorized
-from harken.match.new_occurrences import recognise
+from harken.match.new_feed_items import recognise
 from harken.source import Request
 from harken.testing import START
 from tests.services.webhooks.contract import OTHER, SECRET, ReceiverContract, SignedContract, TimedContract, source_of

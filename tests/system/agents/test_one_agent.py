@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harken.run.agents.supervisor import boot_seconds
+from harken.run.agents.process_tree_supervisor import boot_seconds
 from tests.system.agents.machines import Machine, Writers, machines, processes_of, until
 from tests.system.fleet.network import Proxy
 from tests.system.fleet.stores import POSTGRES, running

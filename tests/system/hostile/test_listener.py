@@ -13,8 +13,8 @@ import pytest
 import structlog.testing
 import uvloop
 
-from harken.app.connection_limits import Limits
 from harken.app.http_protocol import MAX_HEAD, Connections
+from harken.app.inbound_connection_limits import Limits
 from harken.app.server import Listener, bind
 
 PATIENCE = 120.0

@@ -11,7 +11,7 @@ from typing import Any
 from harken.app import App
 from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.runs import Run
 from harken.testing import VirtualClock
 from harken.testing.fakes import Listing

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import VirtualClock
 from tests.system.hostile.world import House
 from tests.system.integrations.service_scenarios import Scene

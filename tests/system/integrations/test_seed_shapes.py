@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.testing import VirtualClock, virtual
 from tests.system.integrations.service_scenarios import (
     ALERTS,

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from harken.config.loaded import Loaded
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 
 TOKEN = "123456:ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghi"
 MAIN = f"integrations: {{telegram: {{kind: telegram, token: '{TOKEN}'}}}}\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harken.config.loaded import Loaded
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.services import registry
 from tests.docs.test_examples import ENVIRON
 from tests.system.pollers.job_files import job, jobs, load

@@ -22,7 +22,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matcher
 from harken.match import Read
 from harken.run.compiled_workflows import WorkflowCache
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.worker import Worker
 from harken.runs import OPEN, Run
 from harken.source import Act

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
-from harken.ingest.page_progress import stored_position
+from harken.ingest.partly_committed_page import stored_position
 from harken.source import Batch, Cursor, PollSource
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from harken.backends.sqlite import SqliteStore
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.run.compiled_workflows import WorkflowCache
-from harken.run.step_capabilities import Environment
+from harken.run.services_given_to_steps import Environment
 from harken.run.worker import Worker
 from harken.source import Act
 from harken.store import Definitions, NewRun

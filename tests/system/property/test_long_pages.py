@@ -13,7 +13,7 @@ import pytest
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
-from harken.ingest.page_progress import stored_position
+from harken.ingest.partly_committed_page import stored_position
 from harken.match.compiled_rules import PART_EVENTS
 from harken.schedule import Every
 from harken.source import Batch

@@ -15,7 +15,7 @@ from typing import Any
 
 from harken.app import App
 from harken.app.store import OpenedStore
-from harken.operate.configuration_files import load_directory
+from harken.operate.load_and_check_configuration import load_directory
 from harken.runs import FINAL, Run
 from harken.testing import VirtualClock
 from harken.testing.crashing import Crash, CrashingStore

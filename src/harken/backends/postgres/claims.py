@@ -9,12 +9,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from harken.backends.budgets import HOUR
 from harken.backends.codec import micros, moment, moment_or_none
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.record_queries import events_of, journals_of
-from harken.backends.postgres.run_admission import admit, close_gathering, count_run, lock_budget, runs_left
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.run_creation_and_admission import (
+    admit,
+    close_gathering,
+    count_run,
+    lock_budget,
+    runs_left,
+)
+from harken.backends.postgres.transaction_with_row_cache import Transaction
+from harken.backends.remaining_budget import HOUR
 from harken.backends.rows import EVENT_OF_RUN, recorded_of
 from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
 from harken.event import Recorded

@@ -8,12 +8,18 @@ from typing import NamedTuple
 import msgspec
 
 from harken.backends.codec import as_recorded, first_claim, micros, micros_or_none, moment
-from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
+from harken.backends.completely_read_spans import KEPT_SPANS, merge_spans, spans_of
 from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.group_commit import GroupCommit, may_share
-from harken.backends.postgres.run_admission import CommitShare, Resolver, RunRequest, release_flood
+from harken.backends.postgres.run_creation_and_admission import CommitShare, Resolver, RunRequest, release_flood
 from harken.backends.postgres.statement_builder import UnnestRows
-from harken.backends.postgres.transaction_context import LockedFeed, Rollback, Transaction, check_lease, lock_feed
+from harken.backends.postgres.transaction_with_row_cache import (
+    LockedFeed,
+    Rollback,
+    Transaction,
+    check_lease,
+    lock_feed,
+)
 from harken.backends.run_states import duplicate_verdicts
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.event import Event, Span, Verdict

@@ -14,11 +14,11 @@ import msgspec
 import structlog
 
 from harken.backends.codec import clock_micros
+from harken.backends.copy_encryption_and_exclusive_access import place_of
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.postgres.errors import is_worth_repeating, refusal, translate
 from harken.backends.postgres.notify import Notifier
-from harken.backends.postgres.transaction_context import Rollback, RowCache, Transaction
-from harken.backends.transfer import place_of
+from harken.backends.postgres.transaction_with_row_cache import Rollback, RowCache, Transaction
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.extras import how_to_install

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from harken.backends.codec import micros
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.statement_builder import Where
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.store import Document, DocumentChange, Page
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 
-from harken.backends.postgres.transaction_context import Overtaken
+from harken.backends.postgres.transaction_with_row_cache import Overtaken
 from harken.errors import HarkenError, Misconfigured, StoreBusy, StoreUnavailable
 
 __all__ = ["is_worth_repeating", "refusal", "translate"]

@@ -12,7 +12,7 @@ from harken.backends.codec import micros, micros_or_none
 from harken.backends.postgres.commit import PostgresCommits, extend_coverage
 from harken.backends.postgres.feeds_and_triggers import PostgresDefinitions
 from harken.backends.postgres.leases import PostgresLeases
-from harken.backends.postgres.transaction_context import Transaction, check_lease, lock_feed
+from harken.backends.postgres.transaction_with_row_cache import Transaction, check_lease, lock_feed
 from harken.event import Event, Known
 from harken.store import Failure, IdleRead
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros, moment
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.leases import begin_generation
-from harken.backends.postgres.run_admission import hold_gathering, release_flood, release_held
-from harken.backends.postgres.transaction_context import Transaction, TriggerRow
+from harken.backends.postgres.run_creation_and_admission import hold_gathering, release_flood, release_held
+from harken.backends.postgres.transaction_with_row_cache import Transaction, TriggerRow
+from harken.backends.remaining_budget import window
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from harken.backends.postgres.run_admission import CommitShare
+from harken.backends.postgres.run_creation_and_admission import CommitShare
 from harken.errors import HarkenError, StoreUnavailable
 from harken.store import Commit, Committed, Stale
 

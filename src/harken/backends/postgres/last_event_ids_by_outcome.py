@@ -13,7 +13,7 @@ from harken.backends.last_event_ids_by_outcome import (
     list_events,
 )
 from harken.backends.postgres.connection import DatabaseUser
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.backends.verdicts import decode_verdicts
 
 __all__ = ["PostgresBank", "banked_to"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from harken.backends.codec import moment, moment_or_none
 from harken.backends.notify import RELEASED as RELEASED_LEASE
 from harken.backends.postgres.connection import DatabaseUser
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.store import Generation, HeldLease, Lease
 
 __all__ = ["RELEASED", "PostgresLeases", "begin_generation"]

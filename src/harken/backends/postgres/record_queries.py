@@ -8,12 +8,12 @@ from itertools import takewhile
 from typing import Any
 
 from harken.backends.codec import dead_run, decode_steps, micros
-from harken.backends.history_columns import MARGIN_US, as_history, first_id_since, outcome_reader
+from harken.backends.columnar_event_history import MARGIN_US, as_history, first_id_since, outcome_reader
 from harken.backends.page_builder import PageBuilder
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.feeds_and_triggers import feed_states, trigger_states
 from harken.backends.postgres.statement_builder import Where
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.backends.rows import (
     EVENT_OF_RUN,
     LETTER,

@@ -14,7 +14,7 @@ from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
 from harken.backends.postgres.documents_and_audit import get_document, put_document
 from harken.backends.postgres.record_queries import journals_of
-from harken.backends.postgres.run_admission import (
+from harken.backends.postgres.run_creation_and_admission import (
     admit,
     charge_step,
     count_run,
@@ -23,9 +23,9 @@ from harken.backends.postgres.run_admission import (
     release_held,
     request_stop,
 )
-from harken.backends.postgres.run_changes import PostgresMoved, watch
 from harken.backends.postgres.statement_builder import UnnestRows
-from harken.backends.postgres.transaction_context import Rollback, Transaction
+from harken.backends.postgres.transaction_with_row_cache import Rollback, Transaction
+from harken.backends.postgres.watched_run_changes import PostgresMoved, watch
 from harken.backends.run_states import (
     CANCELLED,
     DEAD,

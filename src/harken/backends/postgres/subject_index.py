@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.record_queries import events_of_ids, oldest_writer
-from harken.backends.postgres.transaction_context import Transaction
+from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.backends.subject_index import BUCKET, CANDIDATES, PART, hashes_of, hashes_to_try
 from harken.event import Recorded
-from harken.store.subject_names import is_about, names_to_try
+from harken.store.events_by_object_name import is_about, names_to_try
 
 __all__ = ["PostgresObjects", "forget_objects"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import decode_feed
+from harken.backends.copy_encryption_and_exclusive_access import ExclusiveAccess, prepare_import, refuse_nonempty
 from harken.backends.encryption import Seal, unwrap
 from harken.backends.postgres import PostgresStore
 from harken.backends.postgres.connection import SCHEMA_LOCK, Database, Settings, prepare
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.leases import RELEASED
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
-from harken.backends.transfer import ExclusiveAccess, prepare_import, refuse_nonempty
 from harken.clock import Clock
 from harken.store.transfer import Counts, chunks_of
 from harken.store.transfer_rows import (

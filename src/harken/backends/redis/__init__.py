@@ -15,18 +15,18 @@ from harken.backends.redis import durability, format_and_encryption_keys, notify
 from harken.backends.redis.claims import RedisClaims
 from harken.backends.redis.commit import RedisCommits
 from harken.backends.redis.connection import Connection
+from harken.backends.redis.connection_and_name_cache import Session
 from harken.backends.redis.documents_and_audit import RedisRegistry
 from harken.backends.redis.feed_memory_and_failures import RedisFeeds
 from harken.backends.redis.feeds_and_triggers import RedisDefinitions
 from harken.backends.redis.last_event_ids_by_outcome import RedisBank
 from harken.backends.redis.leases import RedisLeases
 from harken.backends.redis.record_queries import RedisRecords
-from harken.backends.redis.run_changes import RedisMoved
 from harken.backends.redis.runs import RedisRuns
-from harken.backends.redis.session import Session
 from harken.backends.redis.subject_index import RedisObjects
 from harken.backends.redis.upkeep import RedisUpkeep
-from harken.backends.run_changes import Turns
+from harken.backends.redis.watched_run_changes import RedisMoved
+from harken.backends.watched_run_changes import Turns
 from harken.clock import Clock
 
 __all__ = ["RedisStore"]

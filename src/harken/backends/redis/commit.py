@@ -24,8 +24,8 @@ from harken.backends.redis.codec import (
     state_argument,
     verdicts_of,
 )
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.backends.redis.notify import leaves_runs
-from harken.backends.redis.session import Session, UsesSession
 from harken.backends.run_states import duplicate_verdicts, mark_name, run_id_of
 from harken.backends.verdicts import MANY
 from harken.event import Outcome, Verdict

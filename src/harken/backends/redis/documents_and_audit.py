@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backends.page_builder import PageBuilder
 from harken.backends.redis.codec import DOCUMENT, STAMP, decode_audit, encode_msgpack, moment
-from harken.backends.redis.session import Session, UsesSession
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.store import Document, DocumentChange, Page
 
 __all__ = ["RedisRegistry"]

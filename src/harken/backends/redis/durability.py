@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from harken.backends.redis.codec import BUCKET
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.session import Session
+from harken.backends.redis.connection_and_name_cache import Session
 from harken.errors import Misconfigured, StoreUnavailable
 
 __all__ = ["Durability", "Forecast", "forecast", "judge", "require_durable"]

@@ -33,7 +33,7 @@ from harken.backends.redis.codec import (
     verdicts_of,
 )
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.session import Session
+from harken.backends.redis.connection_and_name_cache import Session
 from harken.backends.redis.upkeep import keys_beginning_with
 from harken.backends.run_states import STATES
 from harken.runs import RunState

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backends.codec import micros
 from harken.backends.redis.codec import RESULTS, Arguments, encode_letter, known_of, micros_or_false
-from harken.backends.redis.session import UsesSession
+from harken.backends.redis.connection_and_name_cache import UsesSession
 from harken.event import Event, Known
 from harken.store import Failure, IdleRead
 

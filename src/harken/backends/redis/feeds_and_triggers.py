@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros
 from harken.backends.redis.codec import (
     Arguments,
@@ -23,7 +22,8 @@ from harken.backends.redis.codec import (
     moment,
     moment_or_none,
 )
-from harken.backends.redis.session import Session, UsesSession
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
+from harken.backends.remaining_budget import window
 from harken.circuit_breaker import Health
 from harken.errors import NotFound, StoreBusy
 from harken.event import Span

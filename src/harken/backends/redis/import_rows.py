@@ -29,8 +29,8 @@ from harken.backends.redis.codec import (
     parts_text,
     step_charge,
 )
+from harken.backends.redis.connection_and_name_cache import Session
 from harken.backends.redis.feeds_and_triggers import trigger_facts
-from harken.backends.redis.session import Session
 from harken.backends.run_states import STATES
 from harken.runs import StepRecord
 from harken.store.transfer_rows import (

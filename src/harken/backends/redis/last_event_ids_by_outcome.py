@@ -13,7 +13,7 @@ from harken.backends.last_event_ids_by_outcome import (
     list_events,
 )
 from harken.backends.redis.codec import BUCKET, EVENT_HEAD, verdicts_of
-from harken.backends.redis.session import Session, UsesSession
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.event import Verdict
 
 __all__ = ["RedisBank"]

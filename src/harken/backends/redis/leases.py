@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.backends.redis.codec import moment, moment_or_none
-from harken.backends.redis.session import UsesSession
+from harken.backends.redis.connection_and_name_cache import UsesSession
 from harken.store import Generation, HeldLease, Lease
 
 __all__ = ["RedisLeases"]

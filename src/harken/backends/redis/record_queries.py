@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harken.backends.codec import dead_run, decode_steps, micros, micros_or_none, refused_event
-from harken.backends.history_columns import MARGIN_US, HistoryRow, as_history, first_id_since, outcome_of
+from harken.backends.columnar_event_history import MARGIN_US, HistoryRow, as_history, first_id_since, outcome_of
 from harken.backends.redis.codec import (
     ABSENT,
     BUCKET,
@@ -26,7 +26,7 @@ from harken.backends.redis.codec import (
     moment_or_none,
     parts_of,
 )
-from harken.backends.redis.session import Session, UsesSession
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.backends.run_states import CANCELLED, DEAD, FAILED, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.event import Known, Recorded
 from harken.feed import TickSpan

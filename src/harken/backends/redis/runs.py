@@ -11,7 +11,7 @@ import msgspec
 from harken.backends.codec import micros
 from harken.backends.redis.codec import Arguments, micros_or_false, step_charge
 from harken.backends.redis.commit import caused_commits
-from harken.backends.redis.session import Session, UsesSession
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.backends.run_states import FINAL, READY, error_and_output, run_id_of
 from harken.errors import NotFound
 from harken.runs import BY_HAND, Again, Finished, Park, StepRecord

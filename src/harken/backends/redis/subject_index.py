@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from struct import Struct
 
 from harken.backends.redis.codec import EVENT_HEAD, decode_body, decode_text
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.backends.redis.record_queries import ids_of_feed, ids_of_key
-from harken.backends.redis.session import Session, UsesSession
 from harken.backends.subject_index import BUCKET, CANDIDATES, PART, hashes_of, hashes_to_try
 from harken.event import Recorded
-from harken.store.subject_names import is_about, names_to_try
+from harken.store.events_by_object_name import is_about, names_to_try
 
 __all__ = ["RedisObjects"]
 

@@ -12,17 +12,22 @@ from typing import Any
 
 import msgspec
 
+from harken.backends.copy_encryption_and_exclusive_access import (
+    ExclusiveAccess,
+    place_of,
+    prepare_import,
+    refuse_nonempty,
+)
 from harken.backends.encryption import unwrap
 from harken.backends.redis import RedisStore
 from harken.backends.redis.codec import DOCUMENT
 from harken.backends.redis.connection import Connection
+from harken.backends.redis.connection_and_name_cache import Session
 from harken.backends.redis.durability import require_durable
 from harken.backends.redis.export_rows import all_rows, document_kinds
 from harken.backends.redis.format_and_encryption_keys import seal_for
 from harken.backends.redis.import_rows import Loader
-from harken.backends.redis.session import Session
 from harken.backends.redis.upkeep import keys_beginning_with
-from harken.backends.transfer import ExclusiveAccess, place_of, prepare_import, refuse_nonempty
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.store.document_kinds import THIS_STORE, TRANSFER

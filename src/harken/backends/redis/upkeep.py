@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from harken.backends.redis.codec import decode_letter, decode_text
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.session import Session, UsesSession
+from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.errors import Refused
 from harken.store import Erased, Space
 

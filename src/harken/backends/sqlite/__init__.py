@@ -11,11 +11,11 @@ from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.documents_and_audit import SqliteRegistry
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.feed_memory_and_failures import SqliteFeeds
-from harken.backends.sqlite.free_space import compact
 from harken.backends.sqlite.last_event_ids_by_outcome import SqliteBank
 from harken.backends.sqlite.record_queries import SqliteRecords
 from harken.backends.sqlite.runs import SqliteRuns
 from harken.backends.sqlite.subject_index import SqliteObjects
+from harken.backends.sqlite.unused_page_release import compact
 from harken.backends.sqlite.upkeep import SqliteUpkeep, release_orphans
 from harken.clock import Clock, SystemClock
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from harken.backends.budgets import HOUR
 from harken.backends.codec import micros, moment, moment_or_none
+from harken.backends.remaining_budget import HOUR
 from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.record_queries import events_of, journal_of
-from harken.backends.sqlite.run_admission import admit, close_gathering, has_room, room, spend
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.run_creation_and_admission import admit, close_gathering, has_room, room, spend
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.runs import Claimed
 from harken.schedule import quiet_hours
 

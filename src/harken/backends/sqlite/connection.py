@@ -23,7 +23,7 @@ from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
 from harken.backends.sqlite.encrypt_file import encrypt, wipe
 from harken.backends.sqlite.errors import DAMAGED, reading, translate
 from harken.backends.sqlite.replaced_file_check import FileGuard, NoFileGuard
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.backends.sqlite.wal_checkpoints import LOG_PAGES, Checkpoints
 from harken.backends.sqlite.writer import Writer, save_log
 from harken.clock import Clock

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from harken.backends.codec import micros
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.backends.sqlite.connection import DatabaseUser
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.store import Document, DocumentChange, Page
 
 __all__ = ["SqliteRegistry", "get_document", "put_document"]

@@ -11,7 +11,7 @@ from harken.backends.codec import micros, micros_or_none
 from harken.backends.sqlite.commit import SqliteCommits, close_span, extend_coverage
 from harken.backends.sqlite.feeds_and_triggers import SqliteDefinitions
 from harken.backends.sqlite.leases import SqliteLeases
-from harken.backends.sqlite.transaction_context import FeedRow, Transaction
+from harken.backends.sqlite.transaction_with_row_cache import FeedRow, Transaction
 from harken.event import Event, Known
 from harken.store import Failure, IdleRead
 

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros, moment
+from harken.backends.remaining_budget import window
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.leases import begin_generation
-from harken.backends.sqlite.run_admission import hold_gathering, release_flood, release_held
-from harken.backends.sqlite.transaction_context import Transaction, TriggerRow
+from harken.backends.sqlite.run_creation_and_admission import hold_gathering, release_flood, release_held
+from harken.backends.sqlite.transaction_with_row_cache import Transaction, TriggerRow
 from harken.errors import NotFound
 from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every

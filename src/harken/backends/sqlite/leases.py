@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harken.backends.codec import moment, moment_or_none
 from harken.backends.sqlite.connection import DatabaseUser
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.store import Generation, HeldLease, Lease
 
 __all__ = ["GIVEN_UP", "ORPHANED", "SqliteLeases", "begin_generation"]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import dead_run, decode_steps, micros
-from harken.backends.history_columns import (
+from harken.backends.columnar_event_history import (
     MARGIN_US,
     as_history,
     beginning_of,
@@ -34,7 +34,7 @@ from harken.backends.rows import (
 from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.feeds_and_triggers import feed_states, trigger_states
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord

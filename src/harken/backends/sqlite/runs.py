@@ -28,9 +28,9 @@ from harken.backends.sqlite.claims import SqliteClaims, count_run
 from harken.backends.sqlite.commit import commit
 from harken.backends.sqlite.documents_and_audit import get_document, put_document
 from harken.backends.sqlite.record_queries import journal_of
-from harken.backends.sqlite.run_admission import admit, charge, free_slot, release_held, request_stop
-from harken.backends.sqlite.run_changes import SqliteMoved, watch
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.run_creation_and_admission import admit, charge, free_slot, release_held, request_stop
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
+from harken.backends.sqlite.watched_run_changes import SqliteMoved, watch
 from harken.errors import LeaseLost, NotFound
 from harken.runs import BY_HAND, Again, Cancelled, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.record_queries import event_of_id
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.backends.subject_index import BUCKET, PART, hashes_of, hashes_to_try
 from harken.event import Recorded
-from harken.store.subject_names import is_about, names_to_try
+from harken.store.events_by_object_name import is_about, names_to_try
 
 __all__ = ["SqliteObjects", "forget_objects"]
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import decode_feed
+from harken.backends.copy_encryption_and_exclusive_access import prepare_import, refuse_nonempty
 from harken.backends.encryption import PlainSeal, unwrap
 from harken.backends.sqlite.connection import (
     WRAPPED_KEYS,
@@ -21,9 +22,8 @@ from harken.backends.sqlite.connection import (
     refuse_other_schema,
 )
 from harken.backends.sqlite.leases import GIVEN_UP
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
-from harken.backends.transfer import prepare_import, refuse_nonempty
 from harken.backends.verdicts import decode_verdicts
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused

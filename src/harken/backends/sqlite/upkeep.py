@@ -14,11 +14,11 @@ from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
 from harken.backends.sqlite.feed_memory_and_failures import forget_older
-from harken.backends.sqlite.free_space import shrink, space
 from harken.backends.sqlite.last_event_ids_by_outcome import banked_to
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.subject_index import forget_objects
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
+from harken.backends.sqlite.unused_page_release import shrink, space
 from harken.errors import Refused
 from harken.store import Erased, Space
 from harken.store.document_kinds import STARRED, WORKFLOW

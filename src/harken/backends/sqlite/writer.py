@@ -19,7 +19,7 @@ import structlog
 from harken.backends.sqlite.damage import Damage, forget_pages
 from harken.backends.sqlite.errors import DAMAGED, translate
 from harken.backends.sqlite.replaced_file_check import FileGuard, LostFile
-from harken.backends.sqlite.transaction_context import Transaction
+from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.backends.sqlite.wal_checkpoints import Checkpoints
 from harken.errors import StoreBusy, StoreUnavailable
 

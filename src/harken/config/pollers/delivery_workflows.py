@@ -16,7 +16,7 @@ from harken.config.loaded import item, revision
 from harken.config.model_validation import Strict, check
 from harken.config.pollers.schema import Outlet
 from harken.config.resolver import FeedSpec, Resolver
-from harken.config.secret_detection import secrets_in_query
+from harken.config.secret_values_to_mask import secrets_in_query
 from harken.config.workflows import Checker, WorkflowEntry
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.errors import HarkenError

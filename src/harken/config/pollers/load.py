@@ -18,7 +18,7 @@ from harken.config.pollers.legacy_gmail import deprecations, translate
 from harken.config.pollers.schema import Job, JobBlock, Outlet, PollersBlock, PollerSettings, RawJob, id_place, job_id
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import JobSchedule, read_job_schedule
-from harken.config.secret_detection import revealed_query, secrets_in_query, storable_query
+from harken.config.secret_values_to_mask import revealed_query, secrets_in_query, storable_query
 from harken.config.workflows import Checker, WorkflowEntry
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_plain
 from harken.durations import format_duration

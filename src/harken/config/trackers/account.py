@@ -9,7 +9,7 @@ from harken.config.accounts import read_account, secret_fields
 from harken.config.findings import Path, Place, Report
 from harken.config.loaded import Account
 from harken.config.resolver import Resolver
-from harken.config.secret_detection import secrets_in
+from harken.config.secret_values_to_mask import secrets_in
 from harken.config.trackers.address import Address, is_cloud
 from harken.config.trackers.schema import TrackerBlock
 from harken.config.yaml.nodes import Node, Scalar, Table, locate

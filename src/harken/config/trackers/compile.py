@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.config.loaded import Account
-from harken.config.trackers.tracker_settings import SWEEP_SECONDS
+from harken.config.trackers.tracker_from_projects import SWEEP_SECONDS
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.schedule import Every

@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 
 from harken.config.findings import Report
-from harken.config.trackers.parsed_specs import ProjectSpec
+from harken.config.trackers.tracker_and_project_parser import ProjectSpec
 from harken.config.yaml.nodes import locate
 from harken.tickets import ProjectScope, TrackerSettings
-from harken.tickets.ticket_project import is_within
+from harken.tickets.project_of_ticket import is_within
 
 __all__ = ["Claim", "check_overlaps", "overlap"]
 

@@ -11,10 +11,10 @@ from harken.config.model_validation import as_table
 from harken.config.resolver import Resolver
 from harken.config.trackers.compile import with_projects
 from harken.config.trackers.overlap import check_overlaps
-from harken.config.trackers.parsed_specs import ProjectSpec, TrackerSpec, read_project, read_tracker
-from harken.config.trackers.project import Known, Project, build_project
+from harken.config.trackers.project_from_spec import Known, Project, build_project
 from harken.config.trackers.schema import Hook
-from harken.config.trackers.tracker_settings import build_tracker, hook_of
+from harken.config.trackers.tracker_and_project_parser import ProjectSpec, TrackerSpec, read_project, read_tracker
+from harken.config.trackers.tracker_from_projects import build_tracker, hook_of
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.suggest import suggest_fix
 from harken.tickets import TrackerSettings, trigger_name

@@ -15,7 +15,7 @@ import aiohttp
 from harken.clock import Clock
 from harken.demo.incident_api import IncidentService, announce
 from harken.demo.scenario import Scenario
-from harken.demo.world import World
+from harken.demo.simulated_company import World
 from harken.event import Recorded
 
 __all__ = ["Company", "make", "occurrence"]

@@ -17,7 +17,7 @@ import aiohttp
 from harken.clock import Clock
 from harken.demo.fake_github_repository import PERSON, STRANGER, TOKEN, Shop, make_repository, send_webhook
 from harken.demo.scenario import Scenario
-from harken.demo.ticket_watch import TicketWatch, comments_of, lifecycle_of
+from harken.demo.ticket_progress_lines import TicketWatch, comments_of, lifecycle_of
 from harken.event import Recorded
 from harken.testing.fakes.github import Issue
 

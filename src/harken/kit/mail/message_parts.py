@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from harken.kit.fields import instant
 from harken.kit.html import html_to_text
 from harken.kit.mail.field_patterns import LONGEST, extract_fields
 from harken.kit.mail.sender_address import domain_of, sender_of
 from harken.kit.mail.text_decoding import charset_text, header_text
 from harken.kit.message_text import cut, one_line
 from harken.kit.safe_text import clean_text
+from harken.kit.values_from_payload import instant
 
 __all__ = ["DEEPEST", "MailMessage", "Part", "body_text", "mail_fields"]
 

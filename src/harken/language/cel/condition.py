@@ -21,7 +21,7 @@ from harken.language.cel.compile_errors import to_misconfigured
 from harken.language.cel.cost import ITERATIONS, Cost
 from harken.language.cel.fast_path import Convertibles, Plain, PlainValues, compile_plain
 from harken.language.cel.parser import Node, Path, parse, paths
-from harken.language.cel.values import clean, is_plain
+from harken.language.cel.python_to_cel_values import clean, is_plain
 from harken.language.json_kinds import kind_of
 
 __all__ = [

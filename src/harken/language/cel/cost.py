@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.language.cel.parser import Node, literal_text, loop_variable
-from harken.language.cel.values import size_of
+from harken.language.cel.python_to_cel_values import size_of
 
 __all__ = ["ITERATIONS", "Cost"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harken.errors import Misconfigured
 from harken.language.cel.cost import ITERATIONS
 from harken.language.cel.parser import Node, Path, literal_text
-from harken.language.cel.values import show
+from harken.language.cel.python_to_cel_values import show
 from harken.language.dotted_paths import MISSING, step
 from harken.language.json_kinds import kind_of
 from harken.suggest import suggest_clause

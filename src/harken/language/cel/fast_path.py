@@ -12,7 +12,7 @@ from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
 from harken.language.cel.parser import Node, Path, literal_text, loop_variable, static_path
-from harken.language.cel.values import is_plain
+from harken.language.cel.python_to_cel_values import is_plain
 
 if TYPE_CHECKING:
     from harken.language.cel.condition import Bound

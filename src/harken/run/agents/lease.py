@@ -10,7 +10,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import LeaseLost
-from harken.run.agents.supervisor import boot_seconds
+from harken.run.agents.process_tree_supervisor import boot_seconds
 from harken.run.retry import retry_store
 from harken.runs import Claimed
 from harken.store import Runs

@@ -25,7 +25,7 @@ not renewed, or its supervisor was killed."""
 
 OnOutput = Callable[[bytes, bool], None]
 
-_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+_SUPERVISOR = str(Path(__file__).with_name("process_tree_supervisor.py"))
 _CHUNK = 65_536
 _DRAIN_SECONDS = 2.0
 """How long we wait for the end of the output of an agent that is gone: a process that escaped may hold it open."""

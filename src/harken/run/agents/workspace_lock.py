@@ -17,7 +17,7 @@ from harken.clock import Clock
 from harken.errors import Deferred
 from harken.private_files import make_private, write_private
 from harken.run.agents.orphan_processes import kill_leftovers
-from harken.run.agents.supervisor import boot_seconds
+from harken.run.agents.process_tree_supervisor import boot_seconds
 
 __all__ = ["WorkspaceLock", "is_locked", "lock_workspace"]
 

@@ -8,8 +8,8 @@ from harken.run.plan import StepKind
 from harken.run.steps.agent import AGENT
 from harken.run.steps.branch import FILTER, IF, SWITCH
 from harken.run.steps.foreach_and_parallel import FOREACH, PARALLEL
+from harken.run.steps.http_notify_and_action import ACTION, HTTP, NOTIFY
 from harken.run.steps.llm import LLM
-from harken.run.steps.outbound_calls import ACTION, HTTP, NOTIFY
 from harken.run.steps.python import PYTHON
 from harken.run.steps.shell import SHELL
 from harken.run.steps.subworkflow import WORKFLOW

@@ -24,7 +24,7 @@ from harken.run.agents.lease import AgentLease
 from harken.run.agents.output_capture import AgentOutput
 from harken.run.agents.process import start_agent
 from harken.run.agents.prune import prune_workspaces
-from harken.run.agents.push import Claim, push, take_claim
+from harken.run.agents.push_fenced_by_claim import Claim, push, take_claim
 from harken.run.agents.result import RESULT, AgentResult, read_result
 from harken.run.agents.ticket_files import remove_file, write_answers, write_ticket
 from harken.run.agents.watchdog import Ended, Limits, supervise

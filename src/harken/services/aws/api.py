@@ -16,9 +16,9 @@ from yarl import URL
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_checks import check_word, split_server_address
 from harken.kit.aws_role_keys import ROLE_ENVIRONMENT, AwsRoleAccount, current_key, key_fields
-from harken.kit.fields import text_of
+from harken.kit.credential_field_validation import check_word, split_server_address
+from harken.kit.values_from_payload import text_of
 from harken.services.aws.signature import Credential, sign
 from harken.source import Host
 

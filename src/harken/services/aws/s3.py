@@ -20,8 +20,8 @@ from yarl import URL
 from harken.errors import Garbled, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.kit import configure_hint
-from harken.kit.account_checks import check_word, split_server_address
 from harken.kit.aws_role_keys import ROLE_ENVIRONMENT, AwsRoleAccount, current_key, key_fields
+from harken.kit.credential_field_validation import check_word, split_server_address
 from harken.kit.object_listing import VERSION_BYTES, BucketListing, BucketQuery, ListedObject, ListedPage
 from harken.services.aws.api import Aws, AwsAccount
 from harken.services.aws.bucket_poll_wakeups import RingingListing

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harken.errors import NeedsAttention
-from harken.kit.fields import text_of
 from harken.kit.idempotent_comments import nonempty_text, step_mark
 from harken.kit.models import ParamsModel
+from harken.kit.values_from_payload import text_of
 from harken.services.azure_devops.api import MAX_ITEMS, Api
 from harken.services.azure_devops.event import Item, tags_of
 from harken.services.azure_devops.optimistic_work_item_update import (

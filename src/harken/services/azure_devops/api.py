@@ -16,10 +16,10 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention
 from harken.http import Reply
-from harken.kit.account_checks import basic_auth, configure_hint, one_word, split_server_address
-from harken.kit.fields import text_of
+from harken.kit.credential_field_validation import basic_auth, configure_hint, one_word, split_server_address
 from harken.kit.json_api import JsonApi, join_url, server_time
 from harken.kit.models import AccountModel
+from harken.kit.values_from_payload import text_of
 from harken.outgoing_rate_limit import is_rate_limited
 from harken.source import Host
 

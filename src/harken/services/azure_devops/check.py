@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.errors import NeedsAttention
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.azure_devops.api import CONFIGURE, Account, Api
 from harken.services.azure_devops.query import Query
 from harken.source import Checked, Host

@@ -15,8 +15,8 @@ import msgspec
 
 from harken.event import Event, Identity
 from harken.kit.digest import digest_of_json
-from harken.kit.fields import instant, rfc3339, text_of, whole_number
 from harken.kit.issue_source import Gone, History
+from harken.kit.values_from_payload import instant, rfc3339, text_of, whole_number
 from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.event import Item, item_of
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from harken.errors import Malformed
 from harken.event import Event
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import Sent, make_receiver, make_sample
 from harken.kit.webhook_signatures import BASIC_SAMPLE, check_basic
 from harken.source import Request

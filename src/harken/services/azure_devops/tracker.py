@@ -16,7 +16,7 @@ import msgspec
 
 from harken.errors import Misconfigured, NeedsAttention, Refused, RetryLater
 from harken.http import Reply
-from harken.kit.fields import instant, list_of, text_of
+from harken.kit.values_from_payload import instant, list_of, text_of
 from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.azure_devops.api import MAX_ITEMS, Account, Api, TooManyItems, check_name, error_detail
 from harken.services.azure_devops.change_slices import find_slice, read_items
@@ -31,7 +31,7 @@ from harken.services.azure_devops.optimistic_work_item_update import (
     state_of,
 )
 from harken.services.azure_devops.query import has_any_tag, none_of, whole_query
-from harken.services.azure_devops.registered_webhooks import is_of_project, webhook_of
+from harken.services.azure_devops.registered_webhook_status import is_of_project, webhook_of
 from harken.services.azure_devops.text import html_of, plain_text
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harken.clock import Clock
-from harken.kit.fields import instant, text_of, whole_number
+from harken.kit.values_from_payload import instant, text_of, whole_number
 from harken.kit.webhook_body import object_in
 from harken.kit.webhook_signatures import check_basic
 from harken.services.azure_devops.api import Account, check_name

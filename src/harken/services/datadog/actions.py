@@ -17,7 +17,7 @@ from harken.durations import parse_duration
 from harken.errors import HarkenError, Refused, RetryLater
 from harken.http import raise_for
 from harken.kit import ParamsModel
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.language.dotted_paths import lookup
 from harken.services.datadog.api import Api
 from harken.source import Call

@@ -16,8 +16,8 @@ from pydantic import Field, SecretStr, field_validator
 from harken.errors import Garbled, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, JsonApi, configure_hint
-from harken.kit.account_checks import check_word, split_server_address
-from harken.kit.fields import instant
+from harken.kit.credential_field_validation import check_word, split_server_address
+from harken.kit.values_from_payload import instant
 from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.datadog.event import number_of
 from harken.source import Host

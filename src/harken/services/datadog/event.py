@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from harken.kit.fields import instant
+from harken.kit.values_from_payload import instant
 
 __all__ = [
     "STATUSES",

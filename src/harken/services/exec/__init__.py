@@ -13,10 +13,10 @@ from pydantic import Field, SecretStr, field_validator
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
 from harken.kit import QueryModel
-from harken.kit.fields import instant
 from harken.kit.subprocesses import Program, secrets_in
+from harken.kit.values_from_payload import instant
 from harken.services.exec.rpc import RpcClient, expect_shape
-from harken.services.exec.tools import discover
+from harken.services.exec.tools_listed_by_program import discover
 from harken.source import Batch, Cursor, Host, Plugin, Tool
 
 __all__ = ["Query", "StdioPoller", "plugin"]

@@ -26,7 +26,7 @@ from harken.kit.file_manifest import Difference, Manifest, apply, differences, d
 from harken.kit.globs import Globs, glob_regex
 from harken.services.files.changes import Change, Settling, changes_of
 from harken.services.files.content import read_content
-from harken.services.files.scan import Scan, Scanner, unpack_stamp
+from harken.services.files.directory_tree_listing import Scan, Scanner, unpack_stamp
 from harken.source import Batch, Cursor, Host, Plugin
 
 __all__ = ["LocalFiles", "Place", "Query", "plugin"]

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from harken.kit.file_manifest import Difference
-from harken.services.files.scan import unpack_stamp
+from harken.services.files.directory_tree_listing import unpack_stamp
 
 __all__ = ["Change", "Settling", "changes_of"]
 

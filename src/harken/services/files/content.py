@@ -6,7 +6,7 @@ import base64
 import os
 from typing import Any
 
-from harken.services.files.scan import pack_stamp
+from harken.services.files.directory_tree_listing import pack_stamp
 
 __all__ = ["read_content"]
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 from pydantic import Field
 
 from harken.http import Reply
-from harken.kit.fields import text_of
 from harken.kit.idempotent_comments import comment_once, nonempty_text
 from harken.kit.models import ParamsModel
 from harken.kit.query_fields import one_label
+from harken.kit.values_from_payload import text_of
 from harken.services.github.api import Api, Repo
 from harken.source import Act, Call
 

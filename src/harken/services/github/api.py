@@ -14,10 +14,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_va
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
-from harken.kit.account_checks import configure_hint, one_word, split_server_address
-from harken.kit.fields import text_of
+from harken.kit.credential_field_validation import configure_hint, one_word, split_server_address
 from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel
+from harken.kit.values_from_payload import text_of
 from harken.services.github.app import VERSION, App, InstallationTokens, parse_private_key, repository_in
 from harken.source import Host
 

@@ -21,8 +21,8 @@ import msgspec
 from harken.clock import from_unix
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply
-from harken.kit.fields import folded_text, instant, text_of
 from harken.kit.json_api import JsonApi
+from harken.kit.values_from_payload import folded_text, instant, text_of
 from harken.source import Host
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.http import Reply
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.github.api import Account, Api
 from harken.services.github.app import NotInstalled
 from harken.services.github.query import Query

@@ -15,8 +15,8 @@ from typing import Any
 from harken.event import Event, Identity
 from harken.kit import issue_source
 from harken.kit.digest import digest_of_json
-from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
 from harken.kit.issue_source import Gone, History
+from harken.kit.values_from_payload import folded_text, instant, list_of, text_of, whole_number
 from harken.services.github.api import Api
 from harken.services.github.query import Query
 

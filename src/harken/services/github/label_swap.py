@@ -12,12 +12,12 @@ from typing import Any
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
-from harken.kit.fields import list_of, text_of
+from harken.kit.values_from_payload import list_of, text_of
 from harken.language.dotted_paths import lookup
 from harken.outgoing_rate_limit import requested_wait
 from harken.services.github.api import SECONDARY_SECONDS, Api
 from harken.services.github.app import repository_in
-from harken.services.github.ticket import label_names
+from harken.services.github.issue_to_ticket import label_names
 from harken.ticket import Ticket
 
 __all__ = ["COLOUR", "WRITE_GAP", "LabelSwap"]

@@ -22,17 +22,15 @@ from harken.errors import Misconfigured, NeedsAttention, RetryLater
 from harken.http import Reply, Validators
 from harken.http.redirects import REDIRECTS
 from harken.kit.conditional import expect_answer
-from harken.kit.fields import folded_text, instant, list_of, text_of
 from harken.kit.json_api import join_url
 from harken.kit.query_fields import label_name, unique_names
+from harken.kit.values_from_payload import folded_text, instant, list_of, text_of
 from harken.services.github.actions import LONGEST
 from harken.services.github.api import Account, Api, repo_name
 from harken.services.github.app import App, InstallationTokens, repository_in
 from harken.services.github.cached_pages import KeptPage, KeptPages, Params, changed_since
 from harken.services.github.event import is_pull
-from harken.services.github.label_swap import COLOUR, WRITE_GAP, LabelSwap
-from harken.services.github.registered_webhooks import webhook_of, webhook_of_app
-from harken.services.github.ticket import (
+from harken.services.github.issue_to_ticket import (
     access_in,
     actor_at,
     by_form,
@@ -43,6 +41,8 @@ from harken.services.github.ticket import (
     may_be_of_a_form,
     ticket_of,
 )
+from harken.services.github.label_swap import COLOUR, WRITE_GAP, LabelSwap
+from harken.services.github.registered_webhook_status import webhook_of, webhook_of_app
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from functools import partial
 
-from harken.kit.fields import rfc3339
 from harken.kit.issue_source import Issue, IssueTracker, TrackerSource
 from harken.kit.json_api import Params
 from harken.kit.updated_at_cursor import ListCursor
+from harken.kit.values_from_payload import rfc3339
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harken.http import Reply
-from harken.kit.fields import list_of, text_of
 from harken.kit.idempotent_comments import comment_once, nonempty_text
 from harken.kit.models import ParamsModel
 from harken.kit.query_fields import one_label
+from harken.kit.values_from_payload import list_of, text_of
 from harken.services.gitlab.api import Api, Project
 from harken.source import Act, Call
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
 from harken.http import Reply
-from harken.kit.account_checks import configure_hint, one_word, split_server_address
+from harken.kit.credential_field_validation import configure_hint, one_word, split_server_address
 from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel
 from harken.source import Host

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.query import Query
 from harken.source import Checked, Host

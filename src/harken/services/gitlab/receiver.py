@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from harken.event import Event
-from harken.kit.fields import instant, text_of
 from harken.kit.standard_webhooks import SIGNING_TOKEN, check_standard_webhook, signed_headers
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import Sent, make_receiver, make_sample
 from harken.kit.webhook_signatures import check_token
 from harken.source import Request

@@ -15,8 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from harken.clock import Clock
-from harken.kit.fields import instant, text_of
 from harken.kit.standard_webhooks import SIGNING_TOKEN, check_standard_webhook
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_body import object_in
 from harken.kit.webhook_signatures import check_token
 from harken.services.gitlab.api import Account, check_project

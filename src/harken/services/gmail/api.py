@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from harken.errors import Deferred, RetryLater
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.google.api import GMAIL, GMAIL_READONLY, GoogleAccount, GoogleClient, expect_object
 from harken.source import Host
 

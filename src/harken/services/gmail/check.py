@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.gmail.api import Gmail
 from harken.services.gmail.query import Query
 from harken.services.google.api import GoogleAccount

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harken.event import Event
-from harken.kit.fields import text_of
 from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.message_parts import DEEPEST
 from harken.kit.message_text import one_line
+from harken.kit.values_from_payload import text_of
 from harken.language.dotted_paths import lookup
 
 __all__ = ["event_of", "received_at"]

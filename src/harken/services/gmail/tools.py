@@ -9,8 +9,8 @@ from pydantic import Field
 
 from harken.errors import NotFound
 from harken.kit import ParamsModel
-from harken.kit.fields import text_of
 from harken.kit.message_text import cut
+from harken.kit.values_from_payload import text_of
 from harken.services.gmail.api import Gmail
 from harken.services.gmail.event import event_of
 from harken.source import Call, Tool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.gmail.actions import ACTIONS
 from harken.services.google.api import GoogleAccount, GoogleClient
 from harken.services.google.consent import CONSENT

@@ -17,8 +17,8 @@ from pydantic import Field, SecretStr, field_validator
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint
-from harken.kit.account_checks import check_word, split_server_address
-from harken.kit.fields import text_of
+from harken.kit.credential_field_validation import check_word, split_server_address
+from harken.kit.values_from_payload import text_of
 from harken.language.dotted_paths import lookup
 from harken.outgoing_rate_limit import requested_wait
 from harken.source import Host

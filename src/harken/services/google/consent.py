@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.google.api import (
     ACCESS,
     DEFAULT_ACCESS,

@@ -9,10 +9,10 @@ from email.message import Message
 from hashlib import blake2b
 
 from harken.event import Event
-from harken.kit.fields import instant
 from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.message_parts import DEEPEST
 from harken.kit.mail.text_decoding import charset_text
+from harken.kit.values_from_payload import instant
 from harken.services.imap.api import RawMail
 
 __all__ = ["event_of", "received_at"]

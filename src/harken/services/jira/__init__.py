@@ -17,8 +17,8 @@ from harken.event import Event
 from harken.http import Reply
 from harken.kit.concurrent_requests import gather
 from harken.kit.cursor_codec import dump_cursor
-from harken.kit.fields import text_of
 from harken.kit.json_api import server_time
+from harken.kit.values_from_payload import text_of
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.jira.actions import ACTIONS
 from harken.services.jira.api import Account, Api, find_person

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from harken.errors import NeedsAttention
-from harken.kit.fields import instant, list_of, text_of
 from harken.kit.idempotent_comments import nonempty_text
 from harken.kit.models import ParamsModel
+from harken.kit.values_from_payload import instant, list_of, text_of
 from harken.services.jira.api import Api, person_of, read_myself
 from harken.services.jira.text import document_of, text_in
 from harken.source import Act, Call

@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for, redact
-from harken.kit.account_checks import basic_auth, configure_hint
+from harken.kit.credential_field_validation import basic_auth, configure_hint
 from harken.kit.json_api import JsonApi, Params
 from harken.kit.models import AccountModel
 from harken.outgoing_rate_limit import is_rate_limited

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from harken.errors import NeedsAttention
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.jira.api import Account, Api, find_person, read_myself
 from harken.services.jira.query import Query, QueryPeople, jql_of
 from harken.source import Checked, Host

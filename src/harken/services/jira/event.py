@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
-from harken.kit.fields import instant, list_of, text_of, whole_number
+from harken.kit.values_from_payload import instant, list_of, text_of, whole_number
 from harken.services.jira.api import Api
 from harken.services.jira.text import mentions, text_in
 

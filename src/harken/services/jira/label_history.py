@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harken.kit.fields import folded_text, instant, list_of, text_of
+from harken.kit.values_from_payload import folded_text, instant, list_of, text_of
 from harken.ticket import Access, Actor, LabelChange
 
 __all__ = ["actor_of", "label_changes", "labels_of"]

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from harken.errors import Malformed
 from harken.event import Event
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_receiver import Sent, make_receiver, make_sample
 from harken.kit.webhook_signatures import check_basic, check_hub_signature, hex_signature
 from harken.source import Request

@@ -7,7 +7,7 @@ from typing import Any
 
 from harken.errors import Garbled, RetryLater
 from harken.http import Reply
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.jira.api import Api
 from harken.services.jira.cursor import SearchCursor
 

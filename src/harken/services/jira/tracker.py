@@ -15,19 +15,19 @@ import msgspec
 
 from harken.errors import Garbled, Misconfigured, NeedsAttention, Refused, RetryLater
 from harken.http import Reply
-from harken.kit.fields import folded_text, list_of, text_of, whole_number
 from harken.kit.json_api import Params
 from harken.kit.safe_text import has_control_character
+from harken.kit.values_from_payload import folded_text, list_of, text_of, whole_number
 from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.jira.actions import ISSUE, LONGEST_TEXT, describe_choices
 from harken.services.jira.api import Account, Api, read_myself
 from harken.services.jira.cursor import SearchCursor, has_slipped, next_page, restart
+from harken.services.jira.issue_to_ticket import FIELDS, comment_of, ticket_of
 from harken.services.jira.label_history import actor_of, label_changes
 from harken.services.jira.query import changed_jql, labelled_jql
-from harken.services.jira.registered_webhooks import PATHS, webhook_of
+from harken.services.jira.registered_webhook_status import PATHS, webhook_of
 from harken.services.jira.search import listed_issues, search
 from harken.services.jira.text import document_of
-from harken.services.jira.ticket import FIELDS, comment_of, ticket_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, Ticket, TicketPage, Webhook
 

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from harken.clock import Clock
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_body import object_in
 from harken.kit.webhook_signatures import check_basic, check_hub_signature
 from harken.services.jira.api import Account
-from harken.services.jira.ticket import FIELDS, comment_of, ticket_of
+from harken.services.jira.issue_to_ticket import FIELDS, comment_of, ticket_of
 from harken.source import Request
 from harken.ticket import Comment, Notice
 

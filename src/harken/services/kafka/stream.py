@@ -18,8 +18,8 @@ from pydantic import Field, field_validator
 
 from harken.clock import from_unix
 from harken.event import Event
-from harken.kit.fields import instant
 from harken.kit.stream_messages import MessageQuery, MessageReader
+from harken.kit.values_from_payload import instant
 from harken.services.kafka.account import (
     TOPIC_NAME,
     KafkaAccount,

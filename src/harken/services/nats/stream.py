@@ -18,8 +18,8 @@ from pydantic import Field
 
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.event import Event
-from harken.kit.fields import instant
 from harken.kit.stream_messages import MessageQuery, MessageReader
+from harken.kit.values_from_payload import instant
 from harken.services.nats.connection import ANSWER_SECONDS, NatsAccount, connected
 from harken.services.nats.pull import WAIT_SECONDS, Pulls
 from harken.source import Batch, Cursor, Gap, Lag, Located, Place, Rejected

@@ -22,7 +22,7 @@ from harken.http import Reply, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of, digest_of_json
-from harken.kit.fields import rfc3339
+from harken.kit.values_from_payload import rfc3339
 from harken.services.page.diff import Change, change_of, shorten
 from harken.services.page.text import PageText, Part, check_selector, extract_text, remove_matches
 from harken.source import Batch, Cursor, Delivery, Host, Plugin

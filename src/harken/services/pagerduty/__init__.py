@@ -13,7 +13,7 @@ from typing import Any
 from harken.errors import RetryLater
 from harken.event import Event
 from harken.kit import dump_cursor
-from harken.kit.fields import describe
+from harken.kit.values_from_payload import describe
 from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from harken.http import Reply, raise_for
 from harken.kit import ParamsModel
-from harken.kit.fields import text_of
 from harken.kit.idempotent_comments import step_mark
+from harken.kit.values_from_payload import text_of
 from harken.services.pagerduty.api import Api, Id
 from harken.source import Act, Call
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_va
 
 from harken.http import Reply
 from harken.kit import AccountModel, configure_hint
-from harken.kit.account_checks import one_word, split_server_address
+from harken.kit.credential_field_validation import one_word, split_server_address
 from harken.kit.json_api import JsonApi, Params
 from harken.source import Host
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.pagerduty.api import Account, Api
 from harken.services.pagerduty.cursor import LIMIT
 from harken.services.pagerduty.query import Query

@@ -13,7 +13,7 @@ import msgspec
 
 from harken.event import Event, Identity
 from harken.kit.digest import digest_of_json
-from harken.kit.fields import instant, list_of, rfc3339, text_of
+from harken.kit.values_from_payload import instant, list_of, rfc3339, text_of
 
 __all__ = ["Criteria", "Incident", "event_of", "incident_of"]
 

@@ -20,7 +20,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, text_of
-from harken.kit.account_checks import split_server_address
+from harken.kit.credential_field_validation import split_server_address
 from harken.kit.google_default_credentials import (
     DefaultCredentials,
     machine_project,

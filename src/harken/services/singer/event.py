@@ -12,7 +12,7 @@ import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
-from harken.kit.fields import instant
+from harken.kit.values_from_payload import instant
 
 __all__ = ["Stream", "event_of", "parse_message", "stream_of"]
 

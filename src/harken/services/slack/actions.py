@@ -18,8 +18,8 @@ from pydantic import Field, field_validator, model_validator
 
 from harken.errors import NeedsAttention
 from harken.kit import ParamsModel
-from harken.kit.fields import text_of
 from harken.kit.message_text import cut, message_mark, title_and_text
+from harken.kit.values_from_payload import text_of
 from harken.services.slack.api import NOT_IN_CHANNEL, Account, Answer, Slack, is_timestamp, to_timestamp
 from harken.services.slack.check import channels_of
 from harken.services.slack.directory import find_channel, missing_channels

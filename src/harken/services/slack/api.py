@@ -13,7 +13,7 @@ from pydantic import Field, SecretStr, field_validator
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.source import Host
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from harken.errors import RetryLater
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.slack.api import CONFIGURE, Account, Slack
 from harken.services.slack.cursor import ListedChannel, listed_channels
 from harken.services.slack.directory import (

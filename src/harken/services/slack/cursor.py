@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harken.kit import load_cursor
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.slack.api import earlier, is_timestamp, micros, newest, oldest
 
 __all__ = [

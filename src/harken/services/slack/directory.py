@@ -9,7 +9,7 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import NeedsAttention, RetryLater
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.slack.api import Answer, Slack, micros, to_timestamp
 from harken.services.slack.cursor import (
     Channel,

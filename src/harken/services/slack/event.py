@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 from harken.services.slack.api import Me, is_timestamp, to_datetime
 from harken.services.slack.cursor import Channel
 from harken.services.slack.query import Query

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from harken.errors import Malformed
 from harken.event import Event
-from harken.kit.fields import instant, text_of
+from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_body import form_in, json_in
 from harken.kit.webhook_receiver import Receiver, ReceiverQuery, Sent, make_sample
 from harken.kit.webhook_signatures import check_age, check_hex_signature, hex_signature

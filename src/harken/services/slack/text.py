@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from harken.kit.fields import text_of
+from harken.kit.values_from_payload import text_of
 
 __all__ = ["defuse", "mentioned_users", "raw_text", "to_plain_text"]
 

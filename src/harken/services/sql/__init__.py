@@ -19,7 +19,7 @@ from harken.services.sql.drivers import Rows, Session
 from harken.services.sql.event import comparable, higher_watermark, pack_ordered, page_events
 from harken.services.sql.query import Query
 from harken.services.sql.values import unpack
-from harken.services.sql.watermark_values import is_time, lower_bound, parse_like, step_back
+from harken.services.sql.watermark_times_and_bounds import is_time, lower_bound, parse_like, step_back
 from harken.source import Batch, Cursor, Host, Plugin
 
 __all__ = ["Account", "Query", "TableRows", "plugin"]

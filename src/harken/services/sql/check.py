@@ -8,7 +8,7 @@ from typing import Any
 from harken.services.sql.api import Account, Table, database_of, open_session
 from harken.services.sql.query import Query
 from harken.services.sql.values import text_of
-from harken.services.sql.watermark_values import is_time
+from harken.services.sql.watermark_times_and_bounds import is_time
 from harken.source import Checked, Host
 
 __all__ = ["check", "whoami"]

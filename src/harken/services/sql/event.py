@@ -16,7 +16,7 @@ from harken.services.sql.cursor import Border
 from harken.services.sql.drivers import Rows
 from harken.services.sql.query import Query
 from harken.services.sql.values import Packed, data_of, pack, text_of, unpack
-from harken.services.sql.watermark_values import is_time, watermark_time
+from harken.services.sql.watermark_times_and_bounds import is_time, watermark_time
 
 __all__ = ["comparable", "higher_watermark", "pack_ordered", "page_events"]
 

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from harken.kit import QueryModel
 from harken.kit.digest import digest_of
 from harken.services.sql.statements import one_select
-from harken.services.sql.watermark_values import Epoch
+from harken.services.sql.watermark_times_and_bounds import Epoch
 
 __all__ = ["Query"]
 

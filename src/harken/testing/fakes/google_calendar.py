@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.testing.fakes.google import GoogleServer, google_error
+from harken.testing.fakes.google_oauth_base import GoogleServer, google_error
 from harken.testing.fakes.server import Handler, json_reply
 
 __all__ = ["GoogleCalendar"]

@@ -18,7 +18,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from harken.clock import Clock, from_unix
-from harken.kit.fields import instant
+from harken.kit.values_from_payload import instant
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
 __all__ = ["Incident", "Key", "Note", "PagerDuty", "User", "ordered", "picked", "span_of"]

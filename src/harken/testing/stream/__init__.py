@@ -7,6 +7,6 @@ class TestOrders(StreamContract):
 
 from harken.testing.stream.broker_interface import Broker
 from harken.testing.stream.contract import StreamContract
-from harken.testing.stream.replica import Follower
+from harken.testing.stream.stream_follower_process import Follower
 
 __all__ = ["Broker", "Follower", "StreamContract"]

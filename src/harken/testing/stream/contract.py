@@ -16,7 +16,7 @@ import pytest
 from harken.source import SeekableSource
 from harken.task_cancellation import cancel_and_wait
 from harken.testing.stream.broker_interface import Broker
-from harken.testing.stream.replica import WAIT_SECONDS, Follower, die_while_following
+from harken.testing.stream.stream_follower_process import WAIT_SECONDS, Follower, die_while_following
 
 __all__ = ["StreamContract"]
 

@@ -1,4 +1,4 @@
--- the version of a watched run that was dealt with (see backends/run_changes.py); NULL for runs that nobody watches
+-- the version of a watched run that was dealt with (see backends/watched_run_changes.py); NULL for runs that nobody watches
 ALTER TABLE runs ADD COLUMN watched INTEGER;
 -- when the run came into its state, unless that is when it was created or finished
 ALTER TABLE runs ADD COLUMN since INTEGER;
