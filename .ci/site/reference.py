@@ -20,7 +20,7 @@ AUTHORS = (
     "harken.kit",
     "harken.kit.json_api",
     "harken.kit.values_from_payload",
-    "harken.kit.paging",
+    "harken.kit.paging_declared_in_query",
     "harken.testing",
     "harken.testing.source",
     "harken.testing.destination",

@@ -10,7 +10,7 @@ import pytest
 from harken.app import App
 from harken.errors import Refused
 from harken.testing import VirtualClock, virtual
-from tests.app.test_ticket_status_and_run_control import at_work
+from tests.app.test_ticket_and_run_sync import at_work
 from tests.app.test_ticket_webhooks import at_work as four_platforms
 from tests.app.test_ticket_webhooks import post
 

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from harken.testing import VirtualClock, virtual
+from tests.app.test_ticket_and_run_sync import POLLED, at_work
 from tests.app.test_ticket_commands import call
-from tests.app.test_ticket_status_and_run_control import POLLED, at_work
 
 MARK = "pwned4711"
 TEXTS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harken.testing import VirtualClock, virtual
+from tests.app.test_ticket_and_run_sync import PIPELINE, POLLED, at_work
 from tests.app.test_ticket_commands import WAITING, call
-from tests.app.test_ticket_status_and_run_control import PIPELINE, POLLED, at_work
 from tests.services.whole import write
 
 

@@ -17,7 +17,7 @@ from harken.store import Store
 from harken.testing import VirtualClock, virtual
 from harken.tickets.write_pace import WritePace
 from harken.timings import Timings
-from tests.app.test_ticket_status_and_run_control import PIPELINE, POLLED, PUSHED, at_work
+from tests.app.test_ticket_and_run_sync import PIPELINE, POLLED, PUSHED, at_work
 from tests.services.whole import write
 
 WAITING = """

@@ -9,7 +9,7 @@ import pytest
 from harken.cli.root import run
 from harken.testing import VirtualClock
 from harken.testing.clock import run_virtual
-from tests.app.test_ticket_status_and_run_control import ENVIRON, PIPELINE, PUSHED, github
+from tests.app.test_ticket_and_run_sync import ENVIRON, PIPELINE, PUSHED, github
 from tests.services.whole import running, write
 
 

@@ -13,7 +13,7 @@ from harken.app import App
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import GitHub, Issue
 from harken.testing.fakes.github_app import InstalledApp
-from tests.app.test_ticket_status_and_run_control import post
+from tests.app.test_ticket_and_run_sync import post
 from tests.docs.test_tickets_page import MAIN, PIPELINE
 from tests.services.whole import running, write
 

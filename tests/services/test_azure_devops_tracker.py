@@ -15,7 +15,7 @@ from harken.errors import Deferred, Misconfigured, NeedsAttention, Refused, Retr
 from harken.http import Client, Metered
 from harken.outgoing_rate_limit import RateLimit
 from harken.services.azure_devops import plugin, tracker
-from harken.services.azure_devops.event import tags_of
+from harken.services.azure_devops.events_from_work_item_history import tags_of
 from harken.services.azure_devops.tracker import WorkItemTracker
 from harken.source import Host
 from harken.testing import HandClock

@@ -18,7 +18,7 @@ from harken.http import Reply
 from harken.kit.values_from_payload import instant
 from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.github.api import Account, Api
-from harken.services.github.event import IssueFilter, event_of, is_pull, issue_of, matched_at
+from harken.services.github.events_from_issue_history import IssueFilter, event_of, is_pull, issue_of, matched_at
 from harken.services.github.issue_to_ticket import access_in, change_of, comes_from, comment_of, label_names, ticket_of
 from harken.source import Host
 from harken.testing.fakes.github import GitHub

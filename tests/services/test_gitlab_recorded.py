@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harken.kit.values_from_payload import instant
-from harken.services.gitlab.event import IssueFilter, event_of, issue_of, matched_at
+from harken.services.gitlab.events_from_issue_history import IssueFilter, event_of, issue_of, matched_at
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.gitlab import GitLab

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harken.kit.values_from_payload import instant
-from harken.services.jira.event import data_of
+from harken.services.jira.events_from_issue_history import data_of
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer

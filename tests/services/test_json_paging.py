@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harken.errors import NeedsAttention, Refused, RetryLater
-from harken.kit.paging import Paging
+from harken.kit.paging_declared_in_query import Paging
 from harken.services.json import JsonListing, Query
 from harken.source import Host
 from harken.testing import START, HandClock

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from harken.app.otlp import SpanExporter
     from harken.app.server import Listener
     from harken.app.startup_listener import StoreWait
-    from harken.app.ticket_status_and_run_control import TicketWork
+    from harken.app.ticket_and_run_sync import TicketWork
     from harken.ingest.intake import Intake
     from harken.operate.oidc import Provider
     from harken.operate.output_rows import Plain
@@ -206,7 +206,7 @@ class App:
         return lines
 
     def _build_tickets(self) -> TicketWork:
-        from harken.app.ticket_status_and_run_control import TicketWork
+        from harken.app.ticket_and_run_sync import TicketWork
 
         return TicketWork(
             self.store, self.factory, self.intake.committer, self.worker, self._clock, timings=self._timings

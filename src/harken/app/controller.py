@@ -49,7 +49,7 @@ from harken.store.document_kinds import APPLIED, CONFIG
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
-    from harken.app.ticket_status_and_run_control import TicketWork
+    from harken.app.ticket_and_run_sync import TicketWork
     from harken.ticket import TicketTracker
     from harken.tickets.recovery_after_store_loss import AdoptionResult
     from harken.tickets.write_pace import WritePace

@@ -13,7 +13,6 @@ from harken.config.accounts import plugin_of
 from harken.config.feeds import internal_feed, read_inline_feed
 from harken.config.findings import Path, Report
 from harken.config.model_validation import as_table, check
-from harken.config.payload_schema import read_payload_schema
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.schedules import ParsedSchedule, read_schedule
 from harken.config.secret_values_to_mask import secrets_in, storable_query
@@ -30,6 +29,7 @@ from harken.config.trigger_schema import (
     TriggerBlock,
     WebhookBlock,
 )
+from harken.config.webhook_schema_inline_or_file import read_payload_schema
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, strings, to_storable
 from harken.durations import format_duration
 from harken.feed import Budget, Feed, Gather, Join, Spacing, Trigger

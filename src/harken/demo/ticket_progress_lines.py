@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from harken.demo.fake_github_repository import BOT, Shop
+from harken.demo.fake_github_with_real_git import BOT, Shop
 from harken.testing.fakes.github import Issue
 
 __all__ = ["TicketWatch"]

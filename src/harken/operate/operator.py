@@ -40,6 +40,7 @@ from harken.operate import (
 )
 from harken.operate.activity_counts import activity
 from harken.operate.backtest import backtest
+from harken.operate.caller_and_allowed_operations import me
 from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine_protocol import Engine
@@ -59,7 +60,6 @@ from harken.operate.runs import micros
 from harken.operate.seek import seek
 from harken.operate.trigger_activity_counts import trigger_activity
 from harken.operate.trigger_draft_check import draft
-from harken.operate.whoami import me
 from harken.store import Definitions, Store
 from harken.suggest import suggest_fix
 from harken.timings import Timings

@@ -1,4 +1,7 @@
-"""Operations on trackers: what they read, and whether a token may do what tickets need. Nothing here is written."""
+"""Operations on trackers: what they read, and whether a token may do what tickets need.
+
+Only `fix` writes: labels that are missing, and webhooks that were switched off.
+"""
 
 from __future__ import annotations
 

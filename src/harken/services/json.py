@@ -22,7 +22,7 @@ from harken.kit.conditional import WebAddress, expect_answer, host_of, validator
 from harken.kit.digest import digest_of_json, digest_of_long
 from harken.kit.events_by_field_paths import SLICE, Shape, kept_events, long_events_of
 from harken.kit.lazy_json_list import items_in
-from harken.kit.paging import (
+from harken.kit.paging_declared_in_query import (
     Paging,
     PagingCursor,
     advance,

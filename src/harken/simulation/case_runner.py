@@ -18,8 +18,8 @@ from harken.errors import HarkenError, Misconfigured
 from harken.feed import INTERNAL
 from harken.http.redact import redact
 from harken.operate.load_and_check_configuration import load_directory
-from harken.simulation.case_expectations import Outcome, differences
 from harken.simulation.engine import Simulation, without_logs
+from harken.simulation.expect_block_differences import Outcome, differences
 from harken.simulation.judge import judge
 from harken.simulation.read_test_cases import Case, CaseFile, Unfit, compile_case, find_files, read_file, shown_name
 from harken.simulation.reduced_configuration import SharedPlans, in_use

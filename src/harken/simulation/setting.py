@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeAlias
 
-from harken.app.ticket_status_and_run_control import TicketWork
+from harken.app.ticket_and_run_sync import TicketWork
 from harken.clock import Clock
 from harken.feed import INTERNAL, Feed
 from harken.ingest.commit import RuleCache

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harken.app.ticket_status_and_run_control import TicketWork
+from harken.app.ticket_and_run_sync import TicketWork
 from harken.clock import Clock
 from harken.config.loaded import Loaded
 from harken.event import Known

@@ -15,7 +15,7 @@ from random import Random
 import aiohttp
 
 from harken.clock import Clock
-from harken.demo.fake_github_repository import PERSON, STRANGER, TOKEN, Shop, make_repository, send_webhook
+from harken.demo.fake_github_with_real_git import PERSON, STRANGER, TOKEN, Shop, make_repository, send_webhook
 from harken.demo.scenario import Scenario
 from harken.demo.ticket_progress_lines import TicketWatch, comments_of, lifecycle_of
 from harken.event import Recorded

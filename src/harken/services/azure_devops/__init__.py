@@ -16,7 +16,7 @@ from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import Account, Api
 from harken.services.azure_devops.change_slices import find_slice, read_items
 from harken.services.azure_devops.check import check, whoami
-from harken.services.azure_devops.event import (
+from harken.services.azure_devops.events_from_work_item_history import (
     Item,
     event_of,
     filter_of,

@@ -15,7 +15,7 @@ from harken.kit.idempotent_comments import nonempty_text, step_mark
 from harken.kit.models import ParamsModel
 from harken.kit.values_from_payload import text_of
 from harken.services.azure_devops.api import MAX_ITEMS, Api
-from harken.services.azure_devops.event import Item, tags_of
+from harken.services.azure_devops.events_from_work_item_history import Item, tags_of
 from harken.services.azure_devops.optimistic_work_item_update import (
     Patch,
     change_item,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from harken.errors import NeedsAttention
 from harken.services.azure_devops.api import MAX_ITEMS, Api, QueryResult, TooManyItems
-from harken.services.azure_devops.event import FIELDS, Item, item_of
+from harken.services.azure_devops.events_from_work_item_history import FIELDS, Item, item_of
 from harken.services.azure_devops.query import changed_clause, whole_query
 
 __all__ = ["find_slice", "read_items"]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from harken.errors import NeedsAttention, RetryLater
 from harken.kit.values_from_payload import text_of
 from harken.services.azure_devops.api import Api
-from harken.services.azure_devops.event import Item, item_of
+from harken.services.azure_devops.events_from_work_item_history import Item, item_of
 
 __all__ = ["Patch", "change_item", "find_tag", "set_field", "set_tags", "state_of"]
 

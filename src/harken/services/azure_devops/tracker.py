@@ -21,7 +21,7 @@ from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.azure_devops.api import MAX_ITEMS, Account, Api, TooManyItems, check_name, error_detail
 from harken.services.azure_devops.change_slices import find_slice, read_items
 from harken.services.azure_devops.check import whoami
-from harken.services.azure_devops.event import Item, item_of, new_value, tags_of
+from harken.services.azure_devops.events_from_work_item_history import Item, item_of, new_value, tags_of
 from harken.services.azure_devops.optimistic_work_item_update import (
     Patch,
     change_item,

@@ -17,7 +17,7 @@ from harken.kit.values_from_payload import instant, text_of, whole_number
 from harken.kit.webhook_body import object_in
 from harken.kit.webhook_signatures import check_basic
 from harken.services.azure_devops.api import Account, check_name
-from harken.services.azure_devops.event import new_value
+from harken.services.azure_devops.events_from_work_item_history import new_value
 from harken.services.azure_devops.text import plain_text
 from harken.services.azure_devops.tracker import LARGEST_NUMBER, actor_of
 from harken.source import Request

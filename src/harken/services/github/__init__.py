@@ -15,7 +15,7 @@ from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
-from harken.services.github.event import (
+from harken.services.github.events_from_issue_history import (
     Issue,
     event_of,
     filter_of,

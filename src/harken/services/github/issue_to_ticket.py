@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from harken.errors import RetryLater
 from harken.kit.values_from_payload import folded_text, instant, text_of
-from harken.services.github.event import issue_of
+from harken.services.github.events_from_issue_history import issue_of
 from harken.ticket import Access, Actor, Comment, LabelChange, Ticket
 
 __all__ = [

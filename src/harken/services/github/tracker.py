@@ -29,7 +29,7 @@ from harken.services.github.actions import LONGEST
 from harken.services.github.api import Account, Api, repo_name
 from harken.services.github.app import App, InstallationTokens, repository_in
 from harken.services.github.cached_pages import KeptPage, KeptPages, Params, changed_since
-from harken.services.github.event import is_pull
+from harken.services.github.events_from_issue_history import is_pull
 from harken.services.github.issue_to_ticket import (
     access_in,
     actor_at,

@@ -15,7 +15,7 @@ from harken.kit.values_from_payload import instant, text_of
 from harken.kit.webhook_body import object_in
 from harken.kit.webhook_signatures import check_hub_signature
 from harken.services.github.api import Account, repo_name
-from harken.services.github.event import is_pull
+from harken.services.github.events_from_issue_history import is_pull
 from harken.services.github.issue_to_ticket import comment_of, label_names, ticket_of
 from harken.source import Request
 from harken.ticket import Comment, Notice

@@ -16,7 +16,15 @@ from harken.kit.webhook_receiver import ReceiverQuery
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
-from harken.services.gitlab.event import event_of, filter_of, histories, issue_of, matched_at, matches, read_history
+from harken.services.gitlab.events_from_issue_history import (
+    event_of,
+    filter_of,
+    histories,
+    issue_of,
+    matched_at,
+    matches,
+    read_history,
+)
 from harken.services.gitlab.query import Query
 from harken.services.gitlab.receiver import receiver, sample
 from harken.services.gitlab.tracker import GitLabTracker

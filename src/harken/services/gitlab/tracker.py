@@ -22,7 +22,7 @@ from harken.kit.json_api import Params
 from harken.kit.values_from_payload import instant, rfc3339, text_of, whole_number
 from harken.outgoing_rate_limit import is_rate_limited
 from harken.services.gitlab.api import Account, Api, check_project
-from harken.services.gitlab.event import issue_of
+from harken.services.gitlab.events_from_issue_history import issue_of
 from harken.services.gitlab.registered_webhook_status import webhook_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage, Webhook

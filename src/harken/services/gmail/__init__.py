@@ -14,7 +14,6 @@ from harken.event import Event
 from harken.kit import dump_cursor, load_cursor
 from harken.kit.mail import delivery as mail_delivery
 from harken.services.gmail.api import Gmail
-from harken.services.gmail.check import check
 from harken.services.gmail.cursor import (
     MOST,
     Place,
@@ -29,6 +28,7 @@ from harken.services.gmail.cursor import (
 )
 from harken.services.gmail.event import event_of, received_at
 from harken.services.gmail.query import Query
+from harken.services.gmail.search_label_check import check
 from harken.services.gmail.tools import TOOLS
 from harken.services.google.api import GoogleAccount
 from harken.source import Batch, Cursor, Delivery, Host, Plugin

@@ -24,7 +24,7 @@ from harken.services.jira.actions import ACTIONS
 from harken.services.jira.api import Account, Api, find_person
 from harken.services.jira.check import check, whoami
 from harken.services.jira.cursor import SearchCursor, end, has_slipped, next_page, restart, resume
-from harken.services.jira.event import (
+from harken.services.jira.events_from_issue_history import (
     FIELDS,
     Occurrence,
     data_of,

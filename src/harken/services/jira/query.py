@@ -15,7 +15,7 @@ from harken.kit.models import QueryModel
 from harken.kit.query_fields import plain_value
 from harken.kit.safe_text import has_control_character
 from harken.services.jira.api import Person
-from harken.services.jira.event import Filter
+from harken.services.jira.events_from_issue_history import Filter
 
 __all__ = ["Query", "QueryPeople", "changed_jql", "check_jql", "filter_of", "jql_of", "labelled_jql", "quote"]
 

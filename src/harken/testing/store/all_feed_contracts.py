@@ -10,10 +10,10 @@ from harken.testing.store.gathered_and_held_runs import GatherContract
 from harken.testing.store.joining import JoinContract
 from harken.testing.store.leases import LeaseContract
 from harken.testing.store.opening_with_definitions import OpenContract
+from harken.testing.store.overlapping_runs import SlotContract
 from harken.testing.store.quiet_hours import QuietHoursContract
 from harken.testing.store.runs_executed_before_commit import EarlyEndContract
 from harken.testing.store.shards import ShardContract
-from harken.testing.store.slots import SlotContract
 from harken.testing.store.trigger_start_modes import StartupModeContract
 
 __all__ = ["FeedsContract"]

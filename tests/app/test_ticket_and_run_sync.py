@@ -497,7 +497,7 @@ async def test_without_a_key_to_sign_with_the_health_page_says_so_until_there_is
             raise refused[0]
         return b"k" * 32
 
-    monkeypatch.setattr("harken.app.ticket_status_and_run_control.signing_key", key)
+    monkeypatch.setattr("harken.app.ticket_and_run_sync.signing_key", key)
     async with at_work(tmp_path, clock, POLLED) as (app, hub):
         issue = hub.open("agent-smith", by="leo")
         await clock.sleep(90)
