@@ -16,7 +16,7 @@ import msgspec
 from bench.engine import answer
 from bench.sample_pages import PollFlow, Used, pages, reached
 from harken.backends.encryption import PlainSeal
-from harken.backends.run_states import DONE, RUNNING
+from harken.backends.run_states_ids_and_reasons import DONE, RUNNING
 from harken.backends.sqlite.commit import INSERT_EVENT, INSERT_MEMORY
 from harken.backends.sqlite.connection import connect, migrate
 from harken.backends.sqlite.run_creation_and_admission import INSERT_RUN

@@ -21,7 +21,7 @@ from bench.bare_commit import Group, Settling, page_statements
 from bench.engine import answer
 from bench.sample_pages import Used, reached
 from bench.sample_stream import AWS, PARTITIONS, StreamFlow, System, mqtt_client, mqtt_connect
-from harken.backends.run_states import DONE
+from harken.backends.run_states_ids_and_reasons import DONE
 from harken.backends.sqlite.connection import connect, migrate
 from harken.event import Event
 

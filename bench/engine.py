@@ -21,7 +21,7 @@ from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import has_listeners, internal_matcher
+from harken.ingest.internal_event_matcher import has_listeners, internal_matcher
 from harken.run.compiled_workflows import WorkflowCache
 from harken.run.language_models import Models
 from harken.run.services_given_to_steps import Environment

@@ -14,7 +14,7 @@ import msgspec
 from bench.engine import Engine, answer, definitions, engine
 from bench.processes import rss_megabytes
 from harken.feed import Feed
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.schedule import Every
 from harken.source import Batch, Cursor
 

@@ -50,7 +50,7 @@ NEEDED = (
     "harken.config.pollers.load",
     "harken.config.trackers.read",
     "harken.ingest.intake",
-    "harken.ingest.internal_events",
+    "harken.ingest.internal_event_matcher",
     "harken.run.steps",
     "harken.run.worker",
     "harken.services.json",

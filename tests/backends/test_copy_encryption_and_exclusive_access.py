@@ -16,7 +16,7 @@ from harken.backends.redis.transfer import RedisTransfer
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.store import Store
-from harken.store.transfer import StoreTransfer
+from harken.store.transfer_protocol_and_exclusive_access import StoreTransfer
 from harken.testing import HandClock
 from harken.testing.store.transfer import CopiedStoreContract, TransferContract
 from harken.testing.store.transfer_world import Place

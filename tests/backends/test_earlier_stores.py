@@ -29,7 +29,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.errors import Misconfigured
 from harken.store import Store
-from harken.store.transfer import StoreTransfer
+from harken.store.transfer_protocol_and_exclusive_access import StoreTransfer
 from harken.testing import HandClock
 from harken.testing.store.transfer_world import WORLD
 from tests.backends.earlier_store_files import dump_postgres, dump_redis, load_postgres, load_redis

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.run_states import DONE
+from harken.backends.run_states_ids_and_reasons import DONE
 from harken.errors import StoreUnavailable
 from harken.event import Verdict
 from harken.feed import Budget

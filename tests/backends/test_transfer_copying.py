@@ -13,7 +13,7 @@ from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.errors import LeaseLost, Refused
 from harken.operate.store_copy_restore import copy_store
 from harken.store import HOUSEKEEPING, Store
-from harken.store.transfer import Counts, StoreTransfer, refuse_marked
+from harken.store.transfer_protocol_and_exclusive_access import Counts, StoreTransfer, refuse_marked
 from harken.store.transfer_rows import Chunk, ExportedEvent
 from harken.testing import HandClock
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions

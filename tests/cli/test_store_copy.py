@@ -15,7 +15,7 @@ from harken.backends.postgres import PostgresStore
 from harken.backends.sqlite import SqliteStore
 from harken.cli.root import run
 from harken.clock import SystemClock
-from harken.store.transfer import refuse_marked
+from harken.store.transfer_protocol_and_exclusive_access import refuse_marked
 from harken.testing.store.world import definitions
 from tests.backends.postgres_database import server, url
 from tests.servers.postgres import PASSWORD

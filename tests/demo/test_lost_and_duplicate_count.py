@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harken.demo.lost_and_duplicate_count import RecordedOutcome, Summary, compare
-from harken.demo.scenarios.company import occurrence
+from harken.demo.scenarios.incidents_news_and_deploys import occurrence
 from harken.event import Recorded
 from harken.runs import Run, RunState
 

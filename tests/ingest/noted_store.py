@@ -11,7 +11,7 @@ import msgspec
 from harken.event import Event, Known, Recorded, Verdict
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.ingest.commit import Committer, RuleCache
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.match import Rules, compile_rules
 from harken.runs import Claimed
 from harken.schedule import Every

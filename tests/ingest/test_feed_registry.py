@@ -8,7 +8,7 @@ import structlog
 
 from harken.feed import Feed, FeedState
 from harken.ingest.feed_registry import SourceCloser
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.source import Batch, Cursor
 from harken.testing import START
 

@@ -16,7 +16,7 @@ from harken.event import Known, Span
 from harken.feed import Spacing
 from harken.http import ServiceClock
 from harken.ingest.batched_idle_poll_writes import IdleReads
-from harken.ingest.feed_state import LiveFeed, TickReport
+from harken.ingest.feed_runtime_state import LiveFeed, TickReport
 from harken.ingest.partly_committed_page import stored_cap, stored_position
 from harken.ingest.poll import Poller, since, sum_up, watermark
 from harken.source import Batch

@@ -12,7 +12,7 @@ import pytest
 
 from harken.circuit_breaker import Health
 from harken.feed import Feed, FeedState
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.ingest.scheduler import AT_ONCE, JUMP, SHORTEST_PAUSE, SPREAD, Scheduler, due_after, first_due
 from harken.schedule import At, Cron, Every, Schedule
 from harken.testing import START, HandClock, VirtualClock, virtual

@@ -18,7 +18,7 @@ from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
-from harken.ingest.feed_state import Late
+from harken.ingest.feed_runtime_state import Late
 from harken.ingest.refused_webhooks import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
 from harken.operate.activity_counts import Buckets

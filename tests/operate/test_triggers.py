@@ -12,7 +12,7 @@ import structlog.testing
 
 from harken.config.findings import Finding
 from harken.event import Span
-from harken.ingest.feed_state import Late
+from harken.ingest.feed_runtime_state import Late
 from harken.operate.output_rows import gaps, plain, shorten
 from harken.runs import Again, Dead
 from harken.schedule import Cron

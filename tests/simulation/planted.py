@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.backends.run_states import id_of
+from harken.backends.run_states_ids_and_reasons import id_of
 from harken.backends.sqlite import SqliteStore, run_creation_and_admission, runs
 from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.event import Event

@@ -34,7 +34,7 @@ from harken.operate.tokens import HOW_TO_MAKE, has_tokens
 from harken.runs import Claimed
 from harken.services import registry
 from harken.store import Definitions, EarlyEnd, Intent, Store
-from harken.store.transfer import refuse_marked
+from harken.store.transfer_protocol_and_exclusive_access import refuse_marked
 from harken.task_cancellation import cancel_and_wait
 from harken.tickets.settings import feed_name, tracker_of
 from harken.timings import Timings
@@ -159,7 +159,7 @@ class App:
         from harken.feed import INTERNAL
         from harken.ingest.commit import RuleCache
         from harken.ingest.intake import Intake
-        from harken.ingest.internal_events import has_listeners, internal_matcher
+        from harken.ingest.internal_event_matcher import has_listeners, internal_matcher
         from harken.run.compiled_workflows import WorkflowCache
         from harken.run.worker import Worker
 

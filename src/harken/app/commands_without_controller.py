@@ -27,7 +27,7 @@ from harken.config.reload_plan import plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
-from harken.ingest.feed_state import Late
+from harken.ingest.feed_runtime_state import Late
 from harken.ingest.refused_webhooks import Refusal
 from harken.operate.activity_counts import Buckets
 from harken.operate.engine_protocol import DraftEvents, DraftFeed, Preview
@@ -38,7 +38,7 @@ from harken.outgoing_rate_limit import Level
 from harken.services import registry
 from harken.source import Announced, Cursor, Host, Lag, Located, Place, PositionedSource
 from harken.store import Store
-from harken.store.transfer import refuse_marked
+from harken.store.transfer_protocol_and_exclusive_access import refuse_marked
 from harken.ticket import TicketTracker
 from harken.tickets.recovery_after_store_loss import AdoptionResult
 from harken.tickets.write_pace import WritePace

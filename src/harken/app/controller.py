@@ -31,7 +31,7 @@ from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.http.redact import prepare_search
-from harken.ingest.feed_state import Late, TickReport
+from harken.ingest.feed_runtime_state import Late, TickReport
 from harken.ingest.intake import Intake
 from harken.ingest.refused_webhooks import Refusal
 from harken.match import Read

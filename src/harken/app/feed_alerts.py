@@ -19,7 +19,7 @@ from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.ingest.intake import Intake
 from harken.match import Read
 from harken.operate.trigger_status import mend_advice

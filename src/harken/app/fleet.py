@@ -14,7 +14,7 @@ from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.operate.fleet import Member, living
 from harken.store import HOUSEKEEPING, Generation, Store
 from harken.store.document_kinds import FLEET, NEWS, REPLICA
-from harken.store.transfer import refuse_marked
+from harken.store.transfer_protocol_and_exclusive_access import refuse_marked
 from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 

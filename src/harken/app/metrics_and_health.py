@@ -21,7 +21,7 @@ from harken.config.loaded import Loaded
 from harken.config.pollers.schema import Job
 from harken.errors import HarkenError
 from harken.feed import Feed
-from harken.ingest.feed_state import LiveFeed, TickReport
+from harken.ingest.feed_runtime_state import LiveFeed, TickReport
 from harken.ingest.intake import Intake
 from harken.ingest.refused_webhooks import REASONS
 from harken.kit.cursor_codec import load_cursor

@@ -20,7 +20,7 @@ from harken.extras import how_to_install
 from harken.operate.output_rows import Plain
 from harken.operate.store_copy_restore import CopyProgress, copy_store
 from harken.store import Store
-from harken.store.transfer import StoreTransfer
+from harken.store.transfer_protocol_and_exclusive_access import StoreTransfer
 
 __all__ = [
     "KEY",

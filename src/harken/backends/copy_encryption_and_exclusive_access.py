@@ -13,7 +13,7 @@ from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
 from harken.store.document_kinds import THIS_STORE, TRANSFER
-from harken.store.transfer import Counts, ExclusiveStore
+from harken.store.transfer_protocol_and_exclusive_access import Counts, ExclusiveStore
 from harken.store.transfer_rows import (
     Chunk,
     ExportedEvent,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from harken.backends.codec import SealedTexts, decode_health, moment, moment_or_none, refused_event
 from harken.backends.completely_read_spans import merge_spans, spans_of
-from harken.backends.run_states import STATES, WAITING
+from harken.backends.run_states_ids_and_reasons import STATES, WAITING
 from harken.backends.verdicts import decode_verdicts
 from harken.circuit_breaker import Health
 from harken.event import Known, Recorded

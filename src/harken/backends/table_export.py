@@ -12,7 +12,7 @@ import msgspec
 
 from harken.backends.codec import decode_spans, decode_trigger, micros, moment
 from harken.backends.encryption import Seal
-from harken.backends.run_states import NEVER, READY, RUNNING, STATES
+from harken.backends.run_states_ids_and_reasons import NEVER, READY, RUNNING, STATES
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.backends.watched_run_changes import NOT_DEALT_WITH, version
 from harken.errors import Refused

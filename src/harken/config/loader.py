@@ -28,7 +28,7 @@ from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secret_values_to_mask import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_extra, store_location
 from harken.config.streams import is_stream, read_named_stream
-from harken.config.trackers.compile import compile_all
+from harken.config.trackers.feed_and_triggers_from_tracker import compile_all
 from harken.config.trackers.project_from_spec import Known
 from harken.config.trackers.read import Section, Taken, Tickets, read_tickets
 from harken.config.workflows import (

@@ -16,7 +16,7 @@ from harken.config.on_failure import ON_FAILURE
 from harken.config.outcome_webhooks import OUTCOME_WEBHOOKS, is_outcome_webhook
 from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
-from harken.config.trackers.compile import compile_all, with_projects
+from harken.config.trackers.feed_and_triggers_from_tracker import compile_all, with_projects
 from harken.config.workflows import used_integrations
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow

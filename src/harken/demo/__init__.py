@@ -18,7 +18,7 @@ __all__ = ["SCENARIOS", "program", "run"]
 
 PORT = 9091
 SCENARIOS = {
-    "": "harken.demo.scenarios.company",
+    "": "harken.demo.scenarios.incidents_news_and_deploys",
     "pagerduty": "harken.demo.scenarios.pagerduty",
     "slack": "harken.demo.scenarios.slack",
     "jira": "harken.demo.scenarios.jira",

@@ -23,7 +23,7 @@ from harken.feed import Feed, FeedState
 from harken.http import Connectivity
 from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import Committer
-from harken.ingest.feed_state import UNBUILT, LiveFeed
+from harken.ingest.feed_runtime_state import UNBUILT, LiveFeed
 from harken.ingest.leases import ShardLeases
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due

@@ -23,7 +23,7 @@ from harken.http import Connectivity
 from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
-from harken.ingest.feed_state import UNBUILT, Late, LiveFeed, TickReport
+from harken.ingest.feed_runtime_state import UNBUILT, Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
 from harken.ingest.scheduler import TickSlots
 from harken.ingest.start_times_set_by_wrong_clock import StartLines

@@ -17,7 +17,7 @@ from harken.event import Event, Span, Verdict
 from harken.http import Connectivity
 from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import CommitRequest, Committer
-from harken.ingest.feed_state import LiveFeed, TickReport, later
+from harken.ingest.feed_runtime_state import LiveFeed, TickReport, later
 from harken.ingest.partly_committed_page import PageDigest, with_cap, with_progress
 from harken.ingest.scheduler import due_after
 from harken.ingest.stored_event_backfill import Backfill, FeedStore

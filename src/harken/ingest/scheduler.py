@@ -15,7 +15,7 @@ import msgspec
 from harken import circuit_breaker
 from harken.clock import Clock, from_unix
 from harken.feed import FeedState
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.schedule import At, Cron, Every, is_over, next_due
 from harken.timings import Timings
 

@@ -20,7 +20,7 @@ from harken.feed import INTERNAL
 from harken.http import Connectivity
 from harken.ingest.batched_idle_poll_writes import IdleReads
 from harken.ingest.commit import CommitRequest, Committer, check_starts
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.ingest.partly_committed_page import stored_seek
 from harken.ingest.stored_event_backfill import Backfill, FeedStore
 from harken.match import Read, Rules

@@ -17,7 +17,7 @@ from harken.store import Store
 
 if TYPE_CHECKING:
     from harken.config.loaded import Account
-    from harken.ingest.feed_state import Late
+    from harken.ingest.feed_runtime_state import Late
     from harken.ingest.refused_webhooks import Refusal
     from harken.operate.activity_counts import Buckets
     from harken.operate.trigger_activity_counts import Counts

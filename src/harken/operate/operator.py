@@ -13,7 +13,7 @@ from harken.errors import HarkenError, Malformed, NotFound, StoreUnavailable
 from harken.http.redact import redact_error, scrub_bytes
 from harken.operate import (
     agent_tools,
-    audit,
+    audit_log_listing,
     bulk,
     config_schema,
     event_case,
@@ -133,7 +133,7 @@ READS: Mapping[str, Operation] = {
     "models.list": language_models.list_models,
     "models.test": language_models.test,
     "tokens.list": tokens.list_tokens,
-    "audit.list": audit.list_audit,
+    "audit.list": audit_log_listing.list_audit,
 }
 
 CHANGES: Mapping[str, Operation] = {

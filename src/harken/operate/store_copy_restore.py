@@ -13,7 +13,7 @@ from harken.clock import Clock
 from harken.errors import NotFound, Refused
 from harken.operate.output_rows import Plain
 from harken.private_files import make_private
-from harken.store.transfer import Counts, StoreTransfer
+from harken.store.transfer_protocol_and_exclusive_access import Counts, StoreTransfer
 from harken.store.transfer_rows import KINDS, Chunk
 
 __all__ = ["CopyProgress", "copy_store", "restore"]

@@ -12,7 +12,7 @@ from harken.circuit_breaker import Health
 from harken.clock import from_unix
 from harken.durations import format_duration
 from harken.feed import AT_START, Feed, FeedState, Trigger, TriggerState
-from harken.ingest.feed_state import Late
+from harken.ingest.feed_runtime_state import Late
 from harken.operate.output_rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of

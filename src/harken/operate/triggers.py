@@ -13,7 +13,7 @@ from harken.config.findings import Finding
 from harken.config.loaded import digest
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
-from harken.ingest.feed_state import Late
+from harken.ingest.feed_runtime_state import Late
 from harken.ingest.partly_committed_page import stored_position
 from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context

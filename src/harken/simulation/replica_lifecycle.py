@@ -17,7 +17,7 @@ from harken.run.worker import Worker
 from harken.source import Batch, Cursor
 from harken.store import Definitions, Generation
 from harken.testing.crashing import Crash
-from harken.testing.faulty_store_connection import Connection, ReplicaClock
+from harken.testing.shared_store_faults_per_replica import Connection, ReplicaClock
 from harken.testing.simulated_process_tasks import TaskOwner
 from harken.timings import Timings
 

@@ -12,7 +12,7 @@ from harken.clock import Clock
 from harken.feed import INTERNAL, Feed
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import has_listeners, internal_matcher
+from harken.ingest.internal_event_matcher import has_listeners, internal_matcher
 from harken.run.worker import Worker
 from harken.services import registry
 from harken.simulation.reduced_configuration import Configuration, SharedPlans

@@ -20,8 +20,8 @@ from harken.simulation.script import Crash, Cut, Freeze, Lock, OfProcess, Restar
 from harken.simulation.setting import Setting, build_engine
 from harken.source import Source
 from harken.store import Definitions
-from harken.testing.faulty_store_connection import Connection, Hazard
 from harken.testing.lease_history import History
+from harken.testing.shared_store_faults_per_replica import Connection, Hazard
 from harken.testing.simulated_process_tasks import note_owners
 from harken.timings import Timings
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from harken.errors import StoreUnavailable
 from harken.feed import Feed, FeedState
-from harken.ingest.feed_state import LiveFeed
+from harken.ingest.feed_runtime_state import LiveFeed
 from harken.ingest.intake import Intake
 from harken.schedule import Every
 from harken.source import Batch

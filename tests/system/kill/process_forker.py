@@ -21,7 +21,7 @@ NEEDED = (
     "harken.app.housekeeping",
     "harken.app.file_watch",
     "harken.ingest.intake",
-    "harken.ingest.internal_events",
+    "harken.ingest.internal_event_matcher",
     "harken.run.steps",
     "harken.run.worker",
     "harken.services.json",

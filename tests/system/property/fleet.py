@@ -15,7 +15,7 @@ from harken.event import Event
 from harken.feed import INTERNAL, Feed
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import internal_matcher
+from harken.ingest.internal_event_matcher import internal_matcher
 from harken.match import Read
 from harken.run.compiled_workflows import WorkflowCache
 from harken.run.worker import Worker

@@ -12,8 +12,8 @@ from typing import Any
 from harken.clock import Clock
 from harken.errors import HarkenError
 from harken.testing.crashing import Heard
-from harken.testing.faulty_store_connection import Connection
 from harken.testing.lease_history import History
+from harken.testing.shared_store_faults_per_replica import Connection
 from harken.testing.virtual_clock_with_servers import WaitingLoop
 
 __all__ = ["DESK", "Exchange", "Line"]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from hypothesis import strategies as st
 
-from harken.testing import faulty_store_connection
+from harken.testing import shared_store_faults_per_replica
 from tests.system.property import scenarios
 
 __all__ = [
@@ -55,9 +55,9 @@ class Hazard:
     seconds: float
     only: str = ""
 
-    def strike(self) -> faulty_store_connection.Hazard:
+    def strike(self) -> shared_store_faults_per_replica.Hazard:
         """What the replica's connection to the store is told."""
-        return faulty_store_connection.Hazard(
+        return shared_store_faults_per_replica.Hazard(
             what=self.what, verbs=self.verbs, after=self.after, seconds=self.seconds, only=self.only
         )
 

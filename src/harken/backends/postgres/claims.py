@@ -22,7 +22,7 @@ from harken.backends.postgres.run_creation_and_admission import (
 from harken.backends.postgres.transaction_with_row_cache import Transaction
 from harken.backends.remaining_budget import HOUR
 from harken.backends.rows import EVENT_OF_RUN, recorded_of
-from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
+from harken.backends.run_states_ids_and_reasons import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
 from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
 from harken.schedule import quiet_hours

@@ -20,7 +20,7 @@ from harken.backends.postgres.transaction_with_row_cache import (
     check_lease,
     lock_feed,
 )
-from harken.backends.run_states import duplicate_verdicts
+from harken.backends.run_states_ids_and_reasons import duplicate_verdicts
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.event import Event, Span, Verdict
 from harken.runs import Claimed

@@ -27,7 +27,7 @@ from harken.backends.rows import (
     run_span,
     tick_of,
 )
-from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
+from harken.backends.run_states_ids_and_reasons import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord

@@ -17,7 +17,7 @@ from harken.backends.postgres.statement_builder import UnnestRows
 from harken.backends.postgres.transaction_with_row_cache import Overtaken, Transaction, TriggerRow
 from harken.backends.postgres.watched_run_changes import watch
 from harken.backends.remaining_budget import budget_room, window
-from harken.backends.run_states import (
+from harken.backends.run_states_ids_and_reasons import (
     ANSWERED,
     BLOCKED,
     CANCELLED,

@@ -26,7 +26,7 @@ from harken.backends.postgres.run_creation_and_admission import (
 from harken.backends.postgres.statement_builder import UnnestRows
 from harken.backends.postgres.transaction_with_row_cache import Rollback, Transaction
 from harken.backends.postgres.watched_run_changes import PostgresMoved, watch
-from harken.backends.run_states import (
+from harken.backends.run_states_ids_and_reasons import (
     CANCELLED,
     DEAD,
     DONE,

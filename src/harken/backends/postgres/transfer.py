@@ -17,7 +17,7 @@ from harken.backends.postgres.errors import translate
 from harken.backends.postgres.leases import RELEASED
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
 from harken.clock import Clock
-from harken.store.transfer import Counts, chunks_of
+from harken.store.transfer_protocol_and_exclusive_access import Counts, chunks_of
 from harken.store.transfer_rows import (
     Chunk,
     ExportedEvent,

@@ -9,7 +9,7 @@ from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.last_event_ids_by_outcome import banked_to
 from harken.backends.postgres.subject_index import forget_objects
 from harken.backends.postgres.transaction_with_row_cache import Transaction
-from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
+from harken.backends.run_states_ids_and_reasons import BLOCKED, DONE, HELD, READY, RUNNING, WAITING, id_of
 from harken.backends.verdicts import decode_verdicts
 from harken.errors import Refused
 from harken.store import Erased, Space

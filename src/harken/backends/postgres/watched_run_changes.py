@@ -9,7 +9,7 @@ from typing import Any
 from harken.backends.codec import moment
 from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.transaction_with_row_cache import Transaction
-from harken.backends.run_states import STATES, id_of
+from harken.backends.run_states_ids_and_reasons import STATES, id_of
 from harken.backends.watched_run_changes import MOVED, NOT_DEALT_WITH, VERSION, Turns
 from harken.store import MovedRun
 

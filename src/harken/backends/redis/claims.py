@@ -9,7 +9,7 @@ from typing import Any, Literal
 from harken.backends.codec import decode_steps, decode_trigger, micros
 from harken.backends.redis.codec import END_REASONS, moment, moment_or_none, recorded
 from harken.backends.redis.connection_and_name_cache import Session, UsesSession
-from harken.backends.run_states import STATES
+from harken.backends.run_states_ids_and_reasons import STATES
 from harken.event import Recorded
 from harken.runs import Claimed
 from harken.schedule import quiet_hours

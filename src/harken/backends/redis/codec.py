@@ -15,7 +15,7 @@ import msgspec
 
 from harken.backends.codec import micros
 from harken.backends.encryption import Seal
-from harken.backends.run_states import (
+from harken.backends.run_states_ids_and_reasons import (
     ANSWERED,
     DROPPED,
     ENDED,

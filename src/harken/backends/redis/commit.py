@@ -26,7 +26,7 @@ from harken.backends.redis.codec import (
 )
 from harken.backends.redis.connection_and_name_cache import Session, UsesSession
 from harken.backends.redis.notify import leaves_runs
-from harken.backends.run_states import duplicate_verdicts, mark_name, run_id_of
+from harken.backends.run_states_ids_and_reasons import duplicate_verdicts, mark_name, run_id_of
 from harken.backends.verdicts import MANY
 from harken.event import Outcome, Verdict
 from harken.runs import Claimed

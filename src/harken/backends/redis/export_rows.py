@@ -35,10 +35,10 @@ from harken.backends.redis.codec import (
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.connection_and_name_cache import Session
 from harken.backends.redis.upkeep import keys_beginning_with
-from harken.backends.run_states import STATES
+from harken.backends.run_states_ids_and_reasons import STATES
 from harken.runs import RunState
 from harken.store.document_kinds import NOT_COPIED
-from harken.store.transfer import chunks_of
+from harken.store.transfer_protocol_and_exclusive_access import chunks_of
 from harken.store.transfer_rows import (
     Chunk,
     ExportedAudit,

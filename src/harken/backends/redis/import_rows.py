@@ -31,7 +31,7 @@ from harken.backends.redis.codec import (
 )
 from harken.backends.redis.connection_and_name_cache import Session
 from harken.backends.redis.feeds_and_triggers import trigger_facts
-from harken.backends.run_states import STATES
+from harken.backends.run_states_ids_and_reasons import STATES
 from harken.runs import StepRecord
 from harken.store.transfer_rows import (
     Chunk,

@@ -27,7 +27,16 @@ from harken.backends.redis.codec import (
     parts_of,
 )
 from harken.backends.redis.connection_and_name_cache import Session, UsesSession
-from harken.backends.run_states import CANCELLED, DEAD, FAILED, HELD, MOST_COUNTED, READY, STATES, backlogs_of
+from harken.backends.run_states_ids_and_reasons import (
+    CANCELLED,
+    DEAD,
+    FAILED,
+    HELD,
+    MOST_COUNTED,
+    READY,
+    STATES,
+    backlogs_of,
+)
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run

@@ -12,7 +12,7 @@ from harken.backends.codec import micros
 from harken.backends.redis.codec import Arguments, micros_or_false, step_charge
 from harken.backends.redis.commit import caused_commits
 from harken.backends.redis.connection_and_name_cache import Session, UsesSession
-from harken.backends.run_states import FINAL, READY, error_and_output, run_id_of
+from harken.backends.run_states_ids_and_reasons import FINAL, READY, error_and_output, run_id_of
 from harken.errors import NotFound
 from harken.runs import BY_HAND, Again, Finished, Park, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale

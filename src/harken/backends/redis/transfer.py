@@ -31,7 +31,7 @@ from harken.backends.redis.upkeep import keys_beginning_with
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.store.document_kinds import THIS_STORE, TRANSFER
-from harken.store.transfer import Counts
+from harken.store.transfer_protocol_and_exclusive_access import Counts
 from harken.store.transfer_rows import Chunk
 
 __all__ = ["RedisTransfer"]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from harken.backends.redis.codec import moment
 from harken.backends.redis.connection_and_name_cache import UsesSession
-from harken.backends.run_states import STATES
+from harken.backends.run_states_ids_and_reasons import STATES
 from harken.backends.watched_run_changes import Turns
 from harken.store import MovedRun
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from harken.backends.codec import micros, moment, moment_or_none
 from harken.backends.remaining_budget import HOUR
-from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
+from harken.backends.run_states_ids_and_reasons import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.record_queries import events_of, journal_of
 from harken.backends.sqlite.run_creation_and_admission import admit, close_gathering, has_room, room, spend

@@ -9,7 +9,7 @@ import msgspec
 
 from harken.backends.codec import as_recorded, first_claim, micros, micros_or_none, moment
 from harken.backends.completely_read_spans import KEPT_SPANS, merge_spans, spans_of
-from harken.backends.run_states import duplicate_verdicts
+from harken.backends.run_states_ids_and_reasons import duplicate_verdicts
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.run_creation_and_admission import Starting, release_flood, resolve
 from harken.backends.sqlite.transaction_with_row_cache import FeedRow, Transaction

@@ -31,7 +31,7 @@ from harken.backends.rows import (
     run_span,
     tick_of,
 )
-from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
+from harken.backends.run_states_ids_and_reasons import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.feeds_and_triggers import feed_states, trigger_states
 from harken.backends.sqlite.transaction_with_row_cache import Transaction

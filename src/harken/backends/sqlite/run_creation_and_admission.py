@@ -12,7 +12,7 @@ import msgspec
 
 from harken.backends.codec import micros, moment
 from harken.backends.remaining_budget import budget_room, window
-from harken.backends.run_states import (
+from harken.backends.run_states_ids_and_reasons import (
     ANSWERED,
     BLOCKED,
     CANCELLED,

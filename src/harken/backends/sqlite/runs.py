@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from harken.backends.codec import micros
-from harken.backends.run_states import (
+from harken.backends.run_states_ids_and_reasons import (
     BLOCKED,
     CANCELLED,
     DEAD,

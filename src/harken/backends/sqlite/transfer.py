@@ -28,7 +28,7 @@ from harken.backends.verdicts import decode_verdicts
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
 from harken.store.document_kinds import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
-from harken.store.transfer import Counts, chunks
+from harken.store.transfer_protocol_and_exclusive_access import Counts, chunks
 from harken.store.transfer_rows import (
     Chunk,
     ExportedEvent,

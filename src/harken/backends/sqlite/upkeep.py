@@ -9,7 +9,7 @@ from itertools import islice
 import apsw
 import msgspec
 
-from harken.backends.run_states import READY, RUNNING, id_of
+from harken.backends.run_states_ids_and_reasons import READY, RUNNING, id_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate

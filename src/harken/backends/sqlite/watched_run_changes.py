@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from harken.backends.codec import moment
-from harken.backends.run_states import STATES, id_of
+from harken.backends.run_states_ids_and_reasons import STATES, id_of
 from harken.backends.sqlite.connection import Database, DatabaseUser
 from harken.backends.sqlite.transaction_with_row_cache import Transaction
 from harken.backends.watched_run_changes import MOVED, NOT_DEALT_WITH, VERSION, Turns

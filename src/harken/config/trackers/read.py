@@ -9,7 +9,7 @@ from harken.config.findings import Finding, Path, Place, Report
 from harken.config.loaded import item
 from harken.config.model_validation import as_table
 from harken.config.resolver import Resolver
-from harken.config.trackers.compile import with_projects
+from harken.config.trackers.feed_and_triggers_from_tracker import with_projects
 from harken.config.trackers.overlap import check_overlaps
 from harken.config.trackers.project_from_spec import Known, Project, build_project
 from harken.config.trackers.schema import Hook

@@ -13,7 +13,7 @@ from harken.event import Event
 from harken.runs import Claimed
 from harken.schedule import Cron
 from harken.store import HOUSEKEEPING, Distinct, GatherInto, IdleRead, JoinPart, RateLimit, Stale
-from harken.store.transfer import Counts, StoreTransfer, refuse_marked
+from harken.store.transfer_protocol_and_exclusive_access import Counts, StoreTransfer, refuse_marked
 from harken.store.transfer_rows import KINDS, Chunk, ExportedRun
 from harken.testing.clock import HandClock
 from harken.testing.store.transfer_world import BEFORE, WORLD, FilledRuns, Place, fill, snapshot

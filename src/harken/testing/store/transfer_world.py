@@ -12,7 +12,7 @@ from harken.feed import Budget
 from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Failure, GatherInto, IdleRead, NewRun, Store, Tick
 from harken.store.document_kinds import REPLICA
-from harken.store.transfer import StoreTransfer
+from harken.store.transfer_protocol_and_exclusive_access import StoreTransfer
 from harken.testing.store.event_decided_by_many_triggers import declined
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger
 
