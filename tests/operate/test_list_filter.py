@@ -99,6 +99,20 @@ async def test_an_unknown_field_is_an_error_and_never_no_rows(
             await office.ask(operation, where=where)
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "(" * 1500 + "true" + ")" * 1500,
+        "[" * 300 + "]" * 300 + " == data.x",
+        "data" + ".a" * 1500 + " == 1",
+        "".join(f"data.x.exists(i{at}, " for at in range(150)) + "true" + ")" * 150,
+    ],
+)
+async def test_a_filter_that_is_nested_too_deep_is_refused(where: str) -> None:
+    with pytest.raises(Malformed, match="nested too deep"):
+        Where(where, EVENT_FIELDS)
+
+
 async def test_the_nearest_field_is_named() -> None:
     with pytest.raises(Malformed) as refused:
         Where("staus == 'x'", RUN_FIELDS)

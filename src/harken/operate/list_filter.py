@@ -76,6 +76,8 @@ def _compile(source: str, fields: Collection[str]) -> Condition:
         names = sorted(_free_names(parse(source)), key=lambda node: -node.start)
     except Misconfigured as error:
         raise Malformed(f"the filter cannot be read: {error.message}") from None
+    except RecursionError:
+        raise Malformed("the filter is nested too deep", fix="Write it with fewer parentheses and loops") from None
     whole = source
     for node in names:
         if node.text not in fields:
