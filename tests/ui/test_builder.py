@@ -118,6 +118,31 @@ async def test_a_trigger_is_made_with_a_dry_run_and_fires(page: Page, harken: Ha
     await expect(page.get_by_text("true for 1 event, not for 1")).to_be_visible()
 
 
+async def test_what_is_typed_letter_by_letter_is_what_the_condition_has(page: Page, harken: HarkenProcess) -> None:
+    await sent(harken)
+    newest = (await harken.call("GET", "/api/events?limit=1"))["items"][0]["id"]
+    await page.goto(f"/triggers/new?like={newest}&condition=event.size+%3E+1")
+    value, operator = field(page, "Condition 1: value"), page.get_by_label("Condition 1: operator")
+    for text in ("2.5", "-0.05", "1234567890123456789"):
+        await value.fill("")
+        await value.press_sequentially(text)
+        await expect(value).to_have_value(text)
+    await operator.select_option("is one of")
+    await value.fill("")
+    await value.press_sequentially('1.5, "a, b", 1234567890123456789')
+    await page.get_by_role("button", name="Add a condition").click()
+    await page.get_by_label("Condition 2: field").fill("")
+    await page.get_by_label("Condition 2: field").press_sequentially('event["a b"]')
+    await page.get_by_label("Condition 2: type of the value").select_option("number")
+    await field(page, "Condition 2: value").fill("")
+    await field(page, "Condition 2: value").press_sequentially("0.5")
+    await page.get_by_role("button", name="Edit as CEL").click()
+    condition = page.get_by_label("Condition in CEL")
+    await expect(condition).to_have_value('event.size in [1.5, "a, b", 1234567890123456789] && event["a b"] == 0.5')
+    await page.get_by_role("button", name="Edit as rows").click()
+    await expect(value).to_have_value('1.5, "a, b", 1234567890123456789')
+
+
 async def test_a_trigger_like_an_event_begins_with_its_feed_and_clause(page: Page, harken: HarkenProcess) -> None:
     await sent(harken)
     newest = (await harken.call("GET", "/api/events?limit=1"))["items"][0]["id"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any
+from urllib.parse import quote, urlencode
 
+import aiohttp
 from playwright.async_api import Page, expect
 
 from tests.soak import larger
@@ -49,6 +51,31 @@ PLACES: list[list[Any]] = [
     ["text"], ["long"], ["whole"], ["half"], ["yes"], ["nothing"], ["labels", 1], ["people", 1, "name"], ["grid", 0, 1],
     ["empty"], ["at"], ["in", "a b"], ["control"],
 ]  # fmt: skip
+
+
+ODD = """{"id": "odd", "service": "checkout",
+  "numbers": [1234567890123456789, -9223372036854775808, 18446744073709551616, 1e21, 1e17, 5e-324, -0.0, 3.0, 2.5],
+  "chat": 1234567890123456789, "above": 9223372036854775808, "large": 1e21, "whole": 100000000000000000.0,
+  "times": ["2026-11-18T01:00:00Z", "2026-11-18T01:00Z", "2026-02-30T00:00:00Z", "2026-11-18T24:00:00Z"],
+  "no_time": "2026-02-30T00:00:00Z", "minute": "2026-11-18T01:00Z", "day": "2026-11-18",
+  "far": "2026-11-18T01:00:00+99:00", "before": "0000-01-01T00:00:00Z", "zone": "2026-11-18T01:00:00.123456789+05:30",
+  "nul": "a\\u0000b", "odd": "\\u001b[31m\\u2028\\u202e\\\\\\"'`${x}{{y}}", "empty": "", "nothing": null, "yes": true,
+  "grid": [[1, 2], [3]], "people": [{"tags": ["x", "2026-11-18T01:00:00Z"]}, {"name": "Bob"}], "none": {}, "list": [],
+  "in": {"a b": 1, "": 2, "0": 3, "quo\\"te": 4, "new\\nline": 5, "if": 6, "__proto__": 7, "size": 8, "a.b": 9}}"""
+LEAVES = """async (id) => {
+  const main = document.querySelector("script[type=module]").src;
+  const { clauseFor } = await import(main.replace("main.js", "components/clause.js"));
+  const { get } = await import(main.replace("main.js", "api.js"));
+  const found = [];
+  const walk = (path, value) => {
+    const parts = value !== null && typeof value === "object" ? Object.keys(value) : [];
+    if (!parts.length) found.push(clauseFor(path, value));
+    for (const part of parts) walk([...path, Array.isArray(value) ? Number(part) : part], value[part]);
+  };
+  walk([], (await get(`/api/events/${id}`)).data);
+  const missing = [["gone"], ["list", 0], ["grid", 1, 1], ["people", 0, "gone"], ["in", "x y"]];
+  return [...found, ...missing.map((path) => clauseFor(path, undefined))];
+}"""
 
 
 def value_at(path: list[Any]) -> Any:
@@ -168,6 +195,42 @@ async def test_clauses_of_clicks_have_the_right_type_and_are_true_for_their_even
             f'key == "clauses" && {clause}',
         )
         assert [row["key"] for row in found.get("items", [])] == ["clauses"], (clause, found)
+
+
+async def test_every_leaf_of_an_odd_payload_gives_a_clause_that_is_true_for_its_event(
+    shared_page: Page, shared_harken: HarkenProcess
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with (
+        aiohttp.ClientSession(shared_harken.url) as client,
+        client.post("/webhooks/generic/deploys", data=ODD, headers=headers) as answer,
+    ):
+        assert answer.status == 202
+    [event] = (await shared_harken.call("GET", "/api/events?key=odd"))["items"]
+    await shared_page.goto(f"/events/{event['id']}")
+    await expect(shared_page.get_by_text("1234567890123456789").first).to_be_visible()
+    clauses: list[str] = await shared_page.evaluate(LEAVES, event["id"])
+    assert "data.chat == 1234567890123456789" in clauses
+    assert 'data.no_time == "2026-02-30T00:00:00Z"' in clauses
+    assert clauses[-5:-2] == ["!has(data.gone)", "size(data.list) <= 0", "data.grid.exists(i1, size(i1) <= 1)"]
+    for clause in clauses:
+        query = urlencode({"where": f'key == "odd" && {clause}'})
+        found = await shared_harken.call("GET", f"/api/events?{query}")
+        assert [row["key"] for row in found["items"]] == ["odd"], clause
+
+
+async def test_what_stands_after_a_comment_of_a_filter_counts(page: Page, harken: HarkenProcess) -> None:
+    await harken.send("deploys", id="d-1", service="checkout", url="https://one.example")
+    await harken.send("deploys", id="d-2", service="search", url="https://one.example")
+    rows = page.locator(".virtual-row")
+    await page.goto("/events?where=" + quote('data.url == "https://one.example" // both'))
+    await expect(rows).to_have_count(2)
+    await page.get_by_role("combobox", name="Verdict").select_option("filtered")
+    await expect(rows).to_have_count(1)
+    await rows.click()
+    await page.get_by_role("button", name='"search"').click()
+    filter = page.get_by_label("Filter, in CEL")
+    await expect(filter).to_have_value('data.url == "https://one.example" && data.service == "search"')
 
 
 async def test_both_pages_are_accessible(shared_page: Page, shared_harken: HarkenProcess) -> None:

@@ -199,3 +199,15 @@ async def test_a_step_stands_above_those_inside_it(page: Page, harken: HarkenPro
     await expect(page.locator(".step-name strong")).to_have_text(["look", "look.then.page", "end"])
     await page.get_by_role("button", name="look.then.page").click()
     await expect(page.locator(".step-detail").get_by_text('"the one on call"').first).to_be_visible()
+
+
+async def test_a_rerun_keeps_large_numbers_beside_what_was_changed(page: Page, harken: HarkenProcess) -> None:
+    await harken.send("deploys", id="d-1", service="checkout", chat={"id": 1234567890123456789, "name": "x"})
+    run = await newest_run(harken, "deploys", "done")
+    await page.goto(f"/runs/{run}?rerun=start")
+    given = page.get_by_role("textbox", name="Input")
+    await given.fill((await given.input_value()).replace('"x"', '"y"'))
+    await page.get_by_role("button", name="Start the new run").click()
+    await expect(page.get_by_text("again for")).to_be_visible()
+    again = await harken.call("GET", f"/api/runs/{await newest_run(harken, 'deploys', 'done')}")
+    assert again["input"]["chat"] == {"id": 1234567890123456789, "name": "y"}

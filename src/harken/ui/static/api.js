@@ -91,9 +91,25 @@ async function once(method, path, { params = {}, body, match, key, signal }) {
     throw new ApiError("Harken does not answer", { code: "away", fix: "It is asked again by itself. Is it running? harken status" });
   }
   noteAnswer();
-  if (answer.ok) return answer.status === 204 ? null : await answer.json();
+  if (answer.ok) return answer.status === 204 ? null : parseJson(await answer.text());
   throw await failure(answer);
 }
+
+const LARGE = /(?:^|[[:,])\s*-?\d{16}/;
+
+/** Integers that a number cannot hold exactly, such as ids of chats, become BigInt, and are written again as they came. */
+export function parseJson(text) {
+  return LARGE.test(text) ? JSON.parse(text, exact) : JSON.parse(text);
+}
+
+function exact(_, value, written) {
+  const isRounded = typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(written?.source);
+  return isRounded ? BigInt(written.source) : value;
+}
+
+BigInt.prototype.toJSON = function toJSON() {
+  return JSON.rawJSON ? JSON.rawJSON(String(this)) : Number(this);
+};
 
 async function failure(answer) {
   const told = await answer.json().catch(() => ({}));

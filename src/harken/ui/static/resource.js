@@ -1,5 +1,6 @@
 // Data that a component shows: loaded when what it asks for changes, again when the server is back, aborted when unused.
 import { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { parseJson } from "./api.js";
 import { recoveries } from "./connection.js";
 import { me } from "./session.js";
 
@@ -71,7 +72,7 @@ export function useDraft(key, initial) {
   const place = `harken.draft.${key}`;
   const [value, setValue] = useState(() => {
     const kept = sessionStorage.getItem(place);
-    return kept === null ? initial : JSON.parse(kept);
+    return kept === null ? initial : parseJson(kept);
   });
   const change = useCallback((next) => {
     sessionStorage.setItem(place, JSON.stringify(next));

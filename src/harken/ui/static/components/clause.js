@@ -2,7 +2,11 @@
 
 const LONGEST = 120;
 const NAME = /^[A-Za-z_]\w*$/;
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/;
+const TIME = /^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$/;
+const TEXT_OR_COMMENT = /("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\/\/.*/g;
+const FIRST_DAY = "0001-01-02"; // of the times that CEL knows, in every zone
+const LAST_DAY = "9999-12-30";
+const LARGEST = 2n ** 63n - 1n; // of the whole numbers of CEL; Harken reads larger ones as decimals
 const RESERVED = new Set(
   "as break const continue else false for function if import in let loop namespace null package return true var void while".split(" "),
 );
@@ -16,7 +20,8 @@ export function clauseFor(path, value, root = "data") {
   if (at < 0) return plainClause(celPath(path, root), value, path, root);
   const list = celPath(path.slice(0, at), root);
   const inside = path.slice(at + 1);
-  const isSimple = !inside.length && (value === null || ["string", "number", "boolean"].includes(typeof value)) && !isLong(value) && !isTime(value) && isExact(value);
+  if (!inside.length && value === undefined) return `size(${list}) <= ${path[at]}`;
+  const isSimple = !inside.length && !isBranch(value) && !isLong(value) && !isTime(value);
   if (isSimple) return `${literal(value)} in ${list}`;
   const item = `i${path.slice(0, at).length}`;
   return `${list}.exists(${item}, ${clauseFor(inside, value, item)})`;
@@ -24,18 +29,17 @@ export function clauseFor(path, value, root = "data") {
 
 /** Both have to be true; either may be empty. */
 export function both(first, second) {
-  if (!first.trim() || first.trim() === second.trim()) return second;
-  const kept = first.includes("||") || first.includes("?") ? `(${first})` : first;
+  const before = first.replace(TEXT_OR_COMMENT, "$1").trim(); // what stands after a comment would be part of it
+  if (!before || before === second.trim()) return second;
+  const kept = before.includes("||") || before.includes("?") ? `(${before})` : before;
   return `${kept} && ${second}`;
 }
 
 function plainClause(place, value, path, root) {
   if (value === undefined) return missingClause(path, root);
-  if (Array.isArray(value) || (value !== null && typeof value === "object")) return `size(${place}) == ${Array.isArray(value) ? value.length : Object.keys(value).length}`;
+  if (isBranch(value)) return `size(${place}) == ${Array.isArray(value) ? value.length : Object.keys(value).length}`;
   if (isTime(value)) return `timestamp(${place}) >= timestamp(${literal(value)})`;
   if (isLong(value)) return `${place}.startsWith(${literal(whole(value.slice(0, LONGEST)))})`;
-  // a number that the browser cannot hold exactly is told by its type
-  if (!isExact(value)) return `type(${place}) == type(1)`;
   return `${place} == ${literal(value)}`;
 }
 
@@ -45,9 +49,11 @@ function missingClause(path, root) {
   return isPlain(name) ? `!has(${parent}.${name})` : `!(${literal(String(name))} in ${parent})`;
 }
 
-const isTime = (value) => typeof value === "string" && TIME.test(value) && !Number.isNaN(Date.parse(value));
+const isBranch = (value) => value !== null && typeof value === "object";
+const isTime = (value) => typeof value === "string" && TIME.test(value) && isDay(value.slice(0, 10));
+/** A browser takes the 30th of February for the 2nd of March, and CEL refuses it. */
+const isDay = (day) => FIRST_DAY <= day && day <= LAST_DAY && new Date(day).toJSON()?.startsWith(day);
 const isLong = (value) => typeof value === "string" && value.length > LONGEST;
-const isExact = (value) => typeof value !== "number" || !Number.isInteger(value) || Number.isSafeInteger(value);
 const isPlain = (name) => NAME.test(name) && !RESERVED.has(name);
 /** Without half a character at its end. */
 const whole = (text) => text.replace(/[\ud800-\udbff]$/, "");
@@ -56,7 +62,14 @@ function celPath(path, root) {
   return path.reduce((text, part) => text + (typeof part === "number" ? `[${part}]` : isPlain(part) ? `.${part}` : `[${literal(part)}]`), root);
 }
 
-/** What JSON writes is CEL too. */
+/** What JSON writes is CEL too, but for large numbers and for the character that CEL has no text for. */
 function literal(value) {
-  return JSON.stringify(value);
+  if (typeof value === "bigint" && -LARGEST <= value && value <= LARGEST) return String(value);
+  if (typeof value === "bigint" || (Number.isInteger(value) && !Number.isSafeInteger(value))) return decimal(Number(value));
+  return JSON.stringify(typeof value === "string" ? value.replaceAll("\0", "\ufffd") : value);
+}
+
+function decimal(value) {
+  const text = String(value);
+  return /^-?\d+$/.test(text) ? `${text}.0` : text;
 }

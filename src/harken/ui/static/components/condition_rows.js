@@ -1,4 +1,5 @@
 // Conditions as rows (field, operator, value) and as CEL, and back. What a row cannot express stays CEL, letter by letter.
+import { parseJson } from "../api.js";
 
 /** Name → [words, how its CEL looks, what kind of value it takes: "any", "text", "number", "list", "time" or "none"]. */
 export const OPERATORS = {
@@ -33,14 +34,14 @@ const LAST = new RegExp(`^(.*)\\[(${TEXT})\\]$`);
 
 /** The shapes of clauses that are rows: [pattern, made of its groups]. What is made has to give the same text again. */
 const SHAPES = [
-  [`(${PATH}) (==|!=|<=|>=|<|>) (${SCALAR})`, (field, sign, value) => ({ field, operator: keyOf(COMPARED, sign), value: JSON.parse(value) })],
-  [`(${PATH}) in (${LIST})`, (field, values) => ({ field, operator: "oneOf", value: JSON.parse(values) })],
-  [`(${SCALAR}) in (${PATH})`, (value, field) => ({ field, operator: "hasItem", value: JSON.parse(value) })],
-  [`(${PATH})\\.(${CALLED.join("|")})\\((${TEXT})\\)`, (field, operator, value) => ({ field, operator, value: JSON.parse(value) })],
+  [`(${PATH}) (==|!=|<=|>=|<|>) (${SCALAR})`, (field, sign, value) => ({ field, operator: keyOf(COMPARED, sign), value: parseJson(value) })],
+  [`(${PATH}) in (${LIST})`, (field, values) => ({ field, operator: "oneOf", value: parseJson(values) })],
+  [`(${SCALAR}) in (${PATH})`, (value, field) => ({ field, operator: "hasItem", value: parseJson(value) })],
+  [`(${PATH})\\.(${CALLED.join("|")})\\((${TEXT})\\)`, (field, operator, value) => ({ field, operator, value: parseJson(value) })],
   [`has\\((${PATH})\\)`, (field) => ({ field, operator: "exists", value: null })],
   [`!has\\((${PATH})\\)`, (field) => ({ field, operator: "missing", value: null })],
   [`(!?)\\(?(${TEXT}) in (${PATH})\\)?`, (not, name, field) => ({ field: `${field}[${name}]`, operator: not ? "missing" : "exists", value: null })],
-  [`timestamp\\((${PATH})\\) (>=|<) timestamp\\((${TEXT})\\)`, (field, sign, value) => ({ field, operator: sign === "<" ? "before" : "since", value: JSON.parse(value) })],
+  [`timestamp\\((${PATH})\\) (>=|<) timestamp\\((${TEXT})\\)`, (field, sign, value) => ({ field, operator: sign === "<" ? "before" : "since", value: parseJson(value) })],
   [`size\\((${PATH})\\) (==|>) (\\d+)`, (field, sign, value) => ({ field, operator: sign === ">" ? "sizeMore" : "sizeIs", value: Number(value) })],
 ].map(([pattern, make]) => [new RegExp(`^${pattern}$`), make]);
 
@@ -76,8 +77,9 @@ export function toCondition(rows) {
 }
 
 /** The CEL of one row; empty while it is not complete. */
-export function clauseOf({ cel, field, operator, value }) {
+export function clauseOf({ cel, field: written, operator, value }) {
   if (cel !== undefined) return cel.trim();
+  const field = written?.trim();
   if (!field || !operator) return "";
   if (operator === "exists" || operator === "missing") return presence(field, operator === "missing");
   if (value === undefined || value === "" && OPERATORS[operator][1] !== "any") return "";

@@ -62,7 +62,7 @@ function Leaf({ name, value, path, onLeaf }) {
   const isText = typeof value === "string";
   const long = isText && value.length > LONGEST && !whole;
   const text = isText ? JSON.stringify(line(long ? value.slice(0, LONGEST) : value, Infinity)) : String(value);
-  const shown = html`<span class="json-value ${value === null ? "null" : typeof value}">${text}</span>`;
+  const shown = html`<span class="json-value ${value === null ? "null" : typeof value === "bigint" ? "number" : typeof value}">${text}</span>`;
   return html`<div class="json-row">
     <${Name} name=${name} />
     ${onLeaf ? html`<button class="json-leaf" title=${pathText(path)} onClick=${() => onLeaf(path, value)}>${shown}</button>` : shown}

@@ -1,5 +1,6 @@
 // A form of a JSON Schema: a field for each setting, with its description, default, and what is wrong with it.
 import { html, useState } from "../vendor/preact.js";
+import { NumberInput, readNumber } from "./number_input.js";
 import { count } from "../format.js";
 
 const FEW = 5;
@@ -57,7 +58,7 @@ function Others({ given, known, onChange, path, problems }) {
     <div class="about">${problems.filter((one) => startsWith(one.path, [...path, name])).map((one) => html`<p key=${one.message} class="wrong">${one.message}${one.fix && `. ${one.fix}`}</p>`)}</div></div>`);
 }
 
-const INPUTS = { text: TextInput, secret: TextInput, number: NumberInput, flag: FlagInput, choice: ChoiceInput, texts: TextsInput, json: JsonInput };
+const INPUTS = { text: TextInput, secret: TextInput, number: NumberField, flag: FlagInput, choice: ChoiceInput, texts: TextsInput, json: JsonInput };
 const isLeaf = (kind) => kind !== "object";
 
 function kindOf(schema) {
@@ -79,9 +80,11 @@ function TextInput({ attributes, schema, value, onChange, suggestions }) {
     ${list && html`<datalist id=${list}>${suggestions.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`}`;
 }
 
-function NumberInput({ attributes, schema, value, onChange }) {
-  const onInput = ({ currentTarget: { value: text } }) => onChange(text.trim() === "" ? undefined : Number.isFinite(Number(text)) ? Number(text) : text);
-  return html`<input ...${attributes} type="text" inputmode="decimal" value=${value ?? ""} placeholder=${schema.default ?? ""} onInput=${onInput} />`;
+/** What is no number is kept as it is typed, and refused by the check. */
+const numberOrText = (text) => readNumber(text) ?? (text.trim() || undefined);
+
+function NumberField({ attributes, schema, value, onChange }) {
+  return html`<${NumberInput} ...${attributes} value=${value} placeholder=${schema.default ?? ""} read=${numberOrText} onChange=${onChange} />`;
 }
 
 function FlagInput({ attributes, schema, value, onChange }) {

@@ -1,10 +1,12 @@
 // When a trigger fires: rows of field, operator and value, or CEL; beside each clause, for how many events it is true.
 import { html, useState } from "../vendor/preact.js";
 import { OPERATORS, clauseOf, splitClauses, toCondition, toRows } from "../components/condition_rows.js";
+import { NumberInput, readNumber } from "../components/number_input.js";
 import { count, line, number } from "../format.js";
 
 const TYPES = [["string", "text"], ["number", "number"], ["boolean", "yes or no"], ["null", "nothing"]];
-const typeOf = (value) => (value === null ? "null" : ["number", "boolean"].includes(typeof value) ? typeof value : "string");
+const NAMES = { bigint: "number", boolean: "boolean", number: "number" };
+const typeOf = (value) => (value === null ? "null" : NAMES[typeof value] ?? "string");
 
 /** `fields`: the paths that events have, for completion. `clauses`: what Harken says of each clause. */
 export function Conditions({ draft, change, problems, answer, fields }) {
@@ -52,7 +54,7 @@ function Row({ row, at, put, remove, said }) {
   const kind = OPERATORS[row.operator][1];
   const choose = (operator) => put(at, { ...row, operator, value: converted(row.value, OPERATORS[operator][1]) });
   return html`<div class="condition"><input class="mono" list="event-fields" aria-label="${which}: field" placeholder="event.field" spellcheck=${false} value=${row.field}
-      onInput=${(event) => put(at, { ...row, field: event.currentTarget.value.trim() }, `field ${at}`)} />
+      onInput=${(event) => put(at, { ...row, field: event.currentTarget.value }, `field ${at}`)} />
     <select aria-label="${which}: operator" value=${row.operator} onChange=${(event) => choose(event.currentTarget.value)}>${Object.entries(OPERATORS).map(([name, [words]]) => html`<option key=${name} value=${name}>${words}</option>`)}</select>
     ${kind !== "none" && html`<${Value} which=${which} kind=${kind} value=${row.value} onChange=${(value) => put(at, { ...row, value }, `value ${at}`)} />`}${close}</div>${told}`;
 }
@@ -60,12 +62,12 @@ function Row({ row, at, put, remove, said }) {
 function Value({ which, kind, value, onChange }) {
   const label = `${which}: value`;
   if (kind === "list") return html`<${ListValue} label=${label} value=${value} onChange=${onChange} />`;
-  if (kind === "number") return html`<input aria-label=${label} inputmode="decimal" placeholder="a number" value=${value ?? ""} onInput=${({ currentTarget: { value: text } }) => onChange(asNumber(text))} />`;
+  if (kind === "number") return html`<${NumberInput} aria-label=${label} placeholder="a number" value=${value} onChange=${onChange} />`;
   if (kind !== "any") return html`<input aria-label=${label} placeholder=${kind === "time" ? "2026-01-31T09:00:00Z" : "text"} value=${value ?? ""} onInput=${(event) => onChange(event.currentTarget.value)} />`;
   const type = typeOf(value);
   return html`<span class="typed"><select aria-label="${which}: type of the value" value=${type} onChange=${(event) => onChange(as(event.currentTarget.value, value))}>${TYPES.map(([name, words]) => html`<option key=${name} value=${name}>${words}</option>`)}</select>
     ${type === "boolean" && html`<select aria-label=${label} value=${String(value)} onChange=${(event) => onChange(event.currentTarget.value === "true")}><option value="true">true</option><option value="false">false</option></select>`}
-    ${type === "number" && html`<input aria-label=${label} inputmode="decimal" value=${value} onInput=${({ currentTarget: { value: text } }) => onChange(asNumber(text) ?? 0)} />`}
+    ${type === "number" && html`<${NumberInput} aria-label=${label} value=${value} read=${numberOrNone} onChange=${onChange} />`}
     ${type === "string" && html`<input aria-label=${label} placeholder="value" value=${value ?? ""} onInput=${(event) => onChange(event.currentTarget.value)} />`}</span>`;
 }
 
@@ -81,25 +83,23 @@ function ListValue({ label, value, onChange }) {
 
 const shown = (one) => (typeof one === "string" && !looksOtherwise(one) ? one : JSON.stringify(one));
 const looksOtherwise = (text) => text === "" || /[",]/.test(text) || /^\s|\s$/.test(text) || typeof scalar(text) !== "string";
-const split = (text) => (text.match(/"(?:[^"\\]|\\.)*"|[^,]+/g) ?? []).map((one) => one.trim()).filter(Boolean).map(scalar);
+const split = (text) => (text.match(/\s*"(?:[^"\\]|\\.)*"|[^,]+/g) ?? []).map((one) => one.trim()).filter(Boolean).map(scalar);
 
 function scalar(text) {
   if (!/^("|-?\d|true$|false$|null$)/.test(text)) return text;
   try {
-    return JSON.parse(text);
+    return readNumber(text) ?? JSON.parse(text);
   } catch {
     return text;
   }
 }
 
-function asNumber(text) {
-  return text.trim() === "" || !Number.isFinite(Number(text)) ? undefined : Number(text);
-}
+const numberOrNone = (text) => readNumber(text) ?? 0;
 
 function as(type, value) {
   if (type === "null") return null;
   if (type === "boolean") return true;
-  return type === "number" ? asNumber(String(value ?? "")) ?? 0 : value == null ? "" : String(value);
+  return type === "number" ? numberOrNone(String(value ?? "")) : value == null ? "" : String(value);
 }
 
 /** A value for an operator of another kind; what does not fit is asked for again. */
@@ -107,7 +107,7 @@ function converted(value, kind) {
   if (kind === "none") return null;
   if (kind === "list") return Array.isArray(value) ? value : value === undefined || value === null ? [] : [value];
   const one = Array.isArray(value) ? value[0] : value ?? undefined;
-  if (kind === "number") return asNumber(String(one ?? ""));
+  if (kind === "number") return readNumber(String(one ?? ""));
   return kind === "any" || one === undefined ? one : String(one);
 }
 

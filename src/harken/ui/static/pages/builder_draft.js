@@ -1,6 +1,6 @@
 // The draft of a trigger: what is filled in, undo and redo, and what Harken says of it while it is typed.
 import { useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
-import { post } from "../api.js";
+import { parseJson, post } from "../api.js";
 import { toCondition, toRows } from "../components/condition_rows.js";
 import { recoveries } from "../connection.js";
 import { useDraft } from "../resource.js";
@@ -110,7 +110,7 @@ export function useCheck(draft) {
     }
     const control = new AbortController();
     const { signal } = control;
-    const ask = (more) => post("/api/drafts", { ...JSON.parse(body), ...more }, { signal, key: "" });
+    const ask = (more) => post("/api/drafts", { ...parseJson(body), ...more }, { signal, key: "" });
     const run = async () => {
       setState((before) => ({ ...before, checking: true }));
       try {
@@ -149,7 +149,7 @@ export function useHours(draft, hours, enabled) {
     const control = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        const answer = await post("/api/drafts", { ...JSON.parse(body), limit: 0, hours }, { signal: control.signal, key: "" });
+        const answer = await post("/api/drafts", { ...parseJson(body), limit: 0, hours }, { signal: control.signal, key: "" });
         setFound(answer.hours);
       } catch {
         // the check beside it says what is wrong

@@ -1,6 +1,6 @@
 // Run it again: from the beginning with other input, or from a step with other parameters of that step.
 import { html, useState } from "../vendor/preact.js";
-import { at, get, post } from "../api.js";
+import { at, get, parseJson, post } from "../api.js";
 import { Dialog } from "../components/dialog.js";
 import { Loading } from "../components/states.js";
 import { toast } from "../components/toast.js";
@@ -62,7 +62,7 @@ function Form({ run, from, given, close }) {
 export function changesOf(text, given) {
   let edited;
   try {
-    edited = JSON.parse(text);
+    edited = parseJson(text);
   } catch (error) {
     return { wrong: `This is not JSON: ${error.message}` };
   }
