@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import quote
 
 from playwright.async_api import Page, expect
 
@@ -211,3 +212,20 @@ async def test_a_rerun_keeps_large_numbers_beside_what_was_changed(page: Page, h
     await expect(page.get_by_text("again for")).to_be_visible()
     again = await harken.call("GET", f"/api/runs/{await newest_run(harken, 'deploys', 'done')}")
     assert again["input"]["chat"] == {"id": 1234567890123456789, "name": "y"}
+
+
+async def test_a_plan_is_for_the_runs_that_are_shown_whatever_the_filter_has_in_it(
+    page: Page, harken: HarkenProcess
+) -> None:
+    for number in range(3):
+        await harken.send("broken", id=f"b-{number}")
+    await newest_run(harken, "broken", "dead")
+    await page.goto("/runs?status=dead&where=" + quote('error != "//" // a note'))
+    await expect(page.locator(".virtual-row")).to_have_count(3)
+    await page.get_by_role("button", name="Retry these…").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("exactly 3 runs")
+    # without the parentheses around it this is no filter, and with them it would be one for every run
+    await page.goto("/runs?status=done&where=" + quote("attempt > 7) || (attempt > 0"))
+    await page.get_by_role("button", name="Retry these…").click()
+    await expect(page.locator(".toast")).to_contain_text("the filter cannot be read")
+    await expect(page.get_by_role("dialog")).to_have_count(0)

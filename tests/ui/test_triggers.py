@@ -152,3 +152,37 @@ async def test_axe_finds_nothing(shared_page: Page, shared_harken: HarkenProcess
             "/triggers/deploys?tab=definition": ".editor",
         },
     )
+
+
+MANY = 520
+PLAIN = (
+    "name: job-{number:03}\ntrigger: {{api: {{}}}}\nsteps:\n  - {{id: note, action: transform, set: {{text: hi}}}}\n"
+)
+LOOK = 'document.dispatchEvent(new Event("visibilitychange"))'
+
+
+async def test_of_more_triggers_than_a_page_has_all_are_offered_current_and_needing_somebody_in_short(
+    page: Page, harken: HarkenProcess
+) -> None:
+    harken.write({f"workflows/job-{number:03}.yaml": PLAIN.format(number=number) for number in range(MANY)})
+    await harken.call("POST", "/api/reload", {})
+    await page.goto("/runs")
+    choice = page.get_by_role("combobox", name="Trigger")
+    await expect(choice.locator("option")).to_have_count(MANY + 3)
+    await page.goto("/triggers")
+    rows = page.locator(".virtual-row")
+    await expect(rows.first).to_be_visible()
+    await page.locator(".virtual").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    await expect(page.get_by_text(f"{MANY + 2} triggers")).to_be_visible()
+    await page.locator(".virtual").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    last = rows.filter(has_text=f"job-{MANY - 1}")
+    await expect(last).to_contain_text("healthy")
+    for number in range(MANY - 25, MANY):
+        await harken.call("POST", f"/api/triggers/job-{number:03}/pause", {})
+    await page.evaluate(LOOK)
+    await expect(last).to_contain_text("paused")
+    await page.goto("/")
+    others = page.get_by_role("region", name="Not quite right")
+    await expect(others.get_by_role("listitem")).to_have_count(20)
+    await others.get_by_role("link", name="5 more triggers").click()
+    await expect(page.get_by_text("25 triggers", exact=True)).to_be_visible()

@@ -1,6 +1,6 @@
 // Why did it run, or why not? The way of one item through the stages, in words, with what to do next.
 import { html, useState } from "../vendor/preact.js";
-import { at, get } from "../api.js";
+import { at, get, getAll } from "../api.js";
 import { Advice } from "../components/advice.js";
 import { toneOf } from "../components/pill.js";
 import { Empty, Failed, Shown } from "../components/states.js";
@@ -20,7 +20,7 @@ export default function Explain() {
 }
 
 function Question({ trigger, asked }) {
-  const triggers = useResource(async (signal) => (await get("/api/triggers", { limit: 500, fields: "name" }, { signal })).items, []);
+  const triggers = useResource((signal) => getAll("/api/triggers", { fields: "name" }, { signal }), []);
   const isTime = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(asked);
   const [form, setForm] = useState({ trigger, key: isTime ? "" : asked, time: isTime ? localOf(asked) : "" });
   const change = (name) => (event) => setForm({ ...form, [name]: event.currentTarget.value });

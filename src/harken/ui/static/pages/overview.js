@@ -1,6 +1,6 @@
 // Is everything all right? What needs a person first, then how much happens, then what happened last.
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
-import { at, get, getLines, post } from "../api.js";
+import { at, get, getAll, getLines, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { Chart } from "../components/lazy.js";
@@ -12,6 +12,7 @@ import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock } from "../components/time_text.js";
 import { count, line, number, plural, words } from "../format.js";
 import { useInterval, useResource } from "../resource.js";
+import { href } from "../router.js";
 import { may } from "../session.js";
 import { onStream } from "../stream.js";
 import { clock, span } from "../time.js";
@@ -53,7 +54,7 @@ function useReloadOnTrouble(reload) {
 /** The status; for a token that may not see everything, as much of it as its triggers tell. */
 async function loadStatus(signal) {
   if (may("status")) return get("/api/status", {}, { signal });
-  const { items } = await get("/api/triggers", { limit: 500 }, { signal });
+  const items = await getAll("/api/triggers", {}, { signal, most: Infinity });
   const triggers = {};
   for (const row of items) triggers[row.status] = (triggers[row.status] ?? 0) + 1;
   const attention = items.filter((row) => !["healthy", "new", "disabled"].includes(row.status));
@@ -130,15 +131,20 @@ function Attention({ status, reload }) {
   const urgent = [...troubles(status), ...status.attention.filter((row) => row.needs_person)];
   const others = status.attention.filter((row) => !row.needs_person);
   return html`
-    <${Troubles} id="attention" title="Needs you" rows=${urgent} reload=${reload} />
-    <${Troubles} id="mending" title="Not quite right" rows=${others} reload=${reload} />`;
+    <${Troubles} id="attention" title="Needs you" rows=${urgent} reload=${reload} all="needs_person" />
+    <${Troubles} id="mending" title="Not quite right" rows=${others} reload=${reload} all='!needs_person && !(status in ["healthy", "new", "disabled"])' />`;
 }
 
-function Troubles({ id, title, rows, reload }) {
+const MOST_TROUBLES = 20;
+
+/** `all`: the filter of the triggers that are meant, as an outage may concern a thousand of them. */
+function Troubles({ id, title, rows, reload, all }) {
   if (!rows.length) return null;
+  const left = rows.length - MOST_TROUBLES;
   return html`<section class="card" aria-labelledby=${id}>
     <h2 id=${id}>${title}</h2>
-    <ul class="attention">${rows.map((row) => html`<${Trouble} key=${row.name} row=${row} reload=${reload} />`)}</ul>
+    <ul class="attention">${rows.slice(0, MOST_TROUBLES).map((row) => html`<${Trouble} key=${row.name} row=${row} reload=${reload} />`)}</ul>
+    ${left > 0 && html`<p class="dim">and <a href=${href("/triggers", { where: all })}>${count(left, "more trigger")}</a></p>`}
   </section>`;
 }
 

@@ -1,6 +1,6 @@
 // Runs: what ran, what runs now, and what waits for a person; newest first, as it happens.
 import { html } from "../vendor/preact.js";
-import { get } from "../api.js";
+import { get, getAll, getLines } from "../api.js";
 import { BulkPlan, PlanButton } from "../components/bulk_plan.js";
 import { Choice } from "../components/choice.js";
 import { Pill } from "../components/pill.js";
@@ -42,7 +42,7 @@ function told({ rows, next }) {
 
 /** Offers the triggers that there are. */
 export function TriggerChoice() {
-  const found = useResource(async (signal) => (await get("/api/triggers", { limit: 500, fields: "name" }, { signal })).items, []);
+  const found = useResource((signal) => getAll("/api/triggers", { fields: "name" }, { signal }), []);
   const options = [["", "Every trigger"], ...(found.data ?? []).map((row) => [row.name, row.name])];
   return html`<${Choice} name="trigger" label="Trigger" options=${options} />`;
 }
@@ -50,9 +50,11 @@ export function TriggerChoice() {
 /** What may be done to all runs that fit the filter. */
 function Bulk() {
   const { status = "", trigger = "", workflow = "", since = "", where = "" } = query.value;
-  const filter = () => {
+  const filter = async () => {
     const equal = Object.entries({ status, trigger, workflow }).filter(([, value]) => value).map(([name, value]) => `${name} == ${JSON.stringify(value)}`);
-    return [...equal, ...(where ? [`(${where})`] : [])].join(" && ") || 'id != ""';
+    // what is no filter by itself could become one between parentheses, and mean more than is shown
+    if (where) await getLines("/api/runs", { where, limit: 1 });
+    return [...equal, ...(where ? [`(${where}\n)`] : [])].join(" && ") || 'id != ""';
   };
   return html`<${PlanButton} action="retry" where=${filter} since=${since}>Retry these…<//>
     <${PlanButton} action="cancel" where=${filter} since=${since}>Cancel these…<//>`;

@@ -15,6 +15,7 @@ import { span } from "../time.js";
 import { useTriggerActivity } from "../trigger_activity.js";
 
 const PAGE = 200;
+const LARGEST_PAGE = 500;
 const REFRESH_MS = 10_000;
 const ROW = 60;
 const SAME_MS = 2000;
@@ -31,22 +32,45 @@ export default function Triggers() {
 function usePages({ q, status, where }) {
   const [state, setState] = useState({ rows: null, next: null, error: null });
   const asking = useRef(0);
-  const condition = [where && `(${where})`, status && `status == ${JSON.stringify(status)}`, q && `name.contains(${JSON.stringify(q)})`].filter(Boolean).join(" && ");
-  const load = async (cursor, limit) => {
+  const busy = useRef({ refreshing: false, growing: "" });
+  const condition = [where && `(${where}\n)`, status && `status == ${JSON.stringify(status)}`, q && `name.contains(${JSON.stringify(q)})`].filter(Boolean).join(" && ");
+  /** The rows behind the cursor, at least so many where there are so many, after those that stay. */
+  const load = async (first, wanted, kept = []) => {
     const mine = (asking.current += 1);
+    const rows = [...kept];
+    let cursor = first;
     try {
-      const page = await getLines("/api/triggers", { where: condition, cursor, limit });
-      if (mine === asking.current) setState((before) => ({ rows: cursor ? [...before.rows, ...page.items] : page.items, next: page.next, error: null }));
+      do {
+        const page = await getLines("/api/triggers", { where: condition, cursor, limit: Math.min(LARGEST_PAGE, kept.length + wanted - rows.length) });
+        if (mine !== asking.current) return;
+        rows.push(...page.items);
+        cursor = page.next;
+      } while (cursor && rows.length < kept.length + wanted);
+      setState({ rows, next: cursor, error: null });
     } catch (error) {
       if (mine === asking.current) setState((before) => ({ ...before, error }));
     }
+  };
+  /** What is shown, as it is now. A look that takes longer than the time between two is let end. */
+  const refresh = async () => {
+    if (busy.current.refreshing || busy.current.growing) return;
+    busy.current.refreshing = true;
+    await load("", Math.max(PAGE, state.rows?.length ?? 0));
+    busy.current.refreshing = false;
+  };
+  const more = async () => {
+    const { rows, next } = state;
+    if (!next || busy.current.growing === next) return;
+    busy.current.growing = next;
+    await load(next, LARGEST_PAGE, rows);
+    if (busy.current.growing === next) busy.current.growing = "";
   };
   useEffect(() => {
     const wait = setTimeout(() => load("", PAGE), state.rows ? 150 : 0);
     return () => clearTimeout(wait);
   }, [condition]);
-  useInterval(() => (state.rows?.length ?? 0) <= 500 && load("", Math.max(PAGE, state.rows?.length ?? 0)), REFRESH_MS);
-  return { ...state, more: () => state.next && load(state.next, 500), reload: () => load("", PAGE) };
+  useInterval(refresh, REFRESH_MS);
+  return { ...state, more, reload: () => load("", PAGE) };
 }
 
 /** Whether the condition that was typed is what the server refused. */
