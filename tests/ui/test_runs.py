@@ -229,3 +229,45 @@ async def test_a_plan_is_for_the_runs_that_are_shown_whatever_the_filter_has_in_
     await page.get_by_role("button", name="Retry these…").click()
     await expect(page.locator(".toast")).to_contain_text("the filter cannot be read")
     await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+FIRST_SEEN = """() => {
+  const box = document.querySelector(".virtual").getBoundingClientRect();
+  const rows = [...document.querySelectorAll(".virtual-row")];
+  const first = rows.find((row) => row.getBoundingClientRect().bottom > box.top + 1);
+  return [first.id, Math.round(first.getBoundingClientRect().top - box.top)];
+}"""
+
+
+async def test_what_somebody_reads_stays_in_its_place_when_runs_come_above_it(
+    page: Page, harken: HarkenProcess
+) -> None:
+    for number in range(60):
+        await harken.send("deploys", id=f"d-{number}", service="checkout")
+    await newest_run(harken, "deploys", "done")
+    await page.goto("/runs")
+    await expect(page.get_by_text("60 runs")).to_be_visible()
+    await page.locator(".virtual").evaluate("list => { list.scrollTop = 1000 }")
+    await page.wait_for_function("() => JSON.stringify(history.state).includes('1000')")
+    before = await page.evaluate(FIRST_SEEN)
+    for number in range(3):
+        await harken.send("deploys", id=f"later-{number}", service="checkout")
+    await expect(page.get_by_text("63 runs")).to_be_visible()
+    assert await page.evaluate(FIRST_SEEN) == before
+    await page.reload()
+    await expect(page.get_by_text("63 runs")).to_be_visible()
+    assert await page.evaluate(FIRST_SEEN) == before
+    await page.get_by_role("combobox", name="Status").select_option("dead")
+    await expect(page.get_by_text("No runs fit the filter.")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_text("63 runs")).to_be_visible()
+    assert await page.evaluate(FIRST_SEEN) == before
+    await page.get_by_role("combobox", name="Status").select_option("done")
+    await expect(page).to_have_url("/runs?status=done")
+    await page.locator(".virtual").evaluate("list => { list.scrollTop = 0 }")
+    await expect(page.locator(".virtual-row").first).to_have_attribute("aria-posinset", "1")
+    await page.go_back()
+    await expect(page).to_have_url("/runs")
+    await page.wait_for_function(
+        f"(before) => JSON.stringify(({FIRST_SEEN})()) === before", arg=json.dumps(before, separators=(",", ":"))
+    )

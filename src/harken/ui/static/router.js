@@ -45,6 +45,8 @@ export function pageFor(path) {
 /** {page, params, path, query} of the address now. `page` is undefined where there is none. */
 export const route = computed(() => ({ ...here.value, ...pageFor(here.value.path) }));
 export const query = computed(() => here.value.query);
+/** Rises when an entry of the history is shown again: then there may be something else to `recall`. */
+export const returns = signal(0);
 
 /** An address with a query; parameters that are empty are left out. */
 export function href(path, params = {}) {
@@ -124,6 +126,7 @@ export function startRouter() {
     clearTimeout(keeping);
     kept.clear();
     here.value = read();
+    returns.value += 1;
     restoreScroll();
   });
   document.addEventListener("click", (event) => {

@@ -1,7 +1,7 @@
 // A list of any length: only the rows that are seen exist. j, k, Enter and the arrow keys choose and open.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { useListKeys } from "../keys.js";
-import { recall, remember } from "../router.js";
+import { recall, remember, returns } from "../router.js";
 
 const MORE = 8; // rows drawn above and below, so that fast scrolling shows no gap
 
@@ -13,15 +13,31 @@ const MORE = 8; // rows drawn above and below, so that fast scrolling shows no g
  */
 export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list", selected, onSelect, onOpen, onEnd, onTop }) {
   const frame = useRef(null);
-  const [view, setView] = useState({ top: recall(`list.${name}`) ?? 0, size: 600 });
-  const goal = useRef(view.top); // where it was left, until that is reached or somebody scrolls
-  const giveUpGoal = () => (goal.current = 0);
+  const seen = useRef(recall(`list.${name}`) ?? { top: 0 }); // {top, key, index}: how far it is scrolled, and the first row that is seen
+  const [view, setView] = useState({ top: seen.current.top, size: 600 });
+  const goal = useRef(view.top > 0); // whether it has still to be brought to where it was left; not once somebody scrolls
+  const giveUpGoal = () => (goal.current = false);
+  const entry = useRef({ number: returns.value, rows: null }); // of the history, and the rows that are still those of another one
+  if (entry.current.number !== returns.value) {
+    entry.current = { number: returns.value, rows };
+    seen.current = recall(`list.${name}`) ?? { top: 0 };
+    goal.current = true;
+  }
+  // the same rows stay in sight when others come above them; only at the top what is new is seen at once
   useLayoutEffect(() => {
-    if (!goal.current) return;
-    frame.current.scrollTop = goal.current;
-    if (frame.current.scrollTop >= goal.current - 1) giveUpGoal();
-    else onEnd?.(); // it is in a page of the list that has not been read yet
-  }, [rows.length]);
+    const { top, key, index: before } = seen.current;
+    const box = frame.current;
+    if (!top && !goal.current) return;
+    const at = rows.findIndex((one) => keyOf(one) === key);
+    if (goal.current) {
+      const wanted = at < 0 ? top : at * height + (top % height);
+      box.scrollTop = wanted;
+      if (box.scrollTop < wanted - 1) onEnd?.(); // it is in a page of the list that has not been read yet
+      else if (!top || at >= 0 || rows !== entry.current.rows) giveUpGoal();
+    } else if (at >= 0) box.scrollTop += (at - before) * height;
+    if (at >= 0) seen.current = { ...seen.current, index: at };
+    if (box.scrollTop !== view.top) setView((one) => ({ ...one, top: box.scrollTop }));
+  }, [rows, returns.value]);
   useLayoutEffect(() => {
     const watch = new ResizeObserver(() => setView((before) => ({ ...before, size: frame.current.clientHeight })));
     watch.observe(frame.current);
@@ -32,7 +48,11 @@ export function VirtualList({ rows, row, keyOf, height = 40, label, name = "list
   const onScroll = () => {
     const top = frame.current.scrollTop;
     setView((before) => ({ ...before, top }));
-    if (!goal.current) remember(`list.${name}`, top);
+    if (!goal.current && rows.length) {
+      const index = Math.min(rows.length - 1, Math.floor(top / height));
+      seen.current = { top, key: keyOf(rows[index]), index };
+      remember(`list.${name}`, seen.current);
+    }
     if (onEnd && top + frame.current.clientHeight > rows.length * height - 20 * height) onEnd();
   };
   // a key that is pressed before the list is drawn again counts from the one before it
