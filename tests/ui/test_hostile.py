@@ -20,10 +20,11 @@ CORPUS = {
     "right to left": "\u202e\u2067gnp.exe\u202c\u2069\u200f",
     "control": "a\u0001b\u0007c\u001b[31mred\u007f\u0085",
     "combining": "Z" + "\u0334\u0315" * 400,
+    "marks": "Z" + "\u0300\u0301\u0302\u0315\u0334" * 300,
     "wide": "\ufdfd" * 500,
     "long": "x" * 20_000,
 }
-NAMES = {f"{text[:60]}": "as a name" for text in CORPUS.values()}
+NAMES = {text[:60]: "as a name" for text in CORPUS.values()}
 WIDTHS = (1280, 390)
 FOREIGN = (
     "img, iframe, object, embed, main script, main style, a[href^='javascript:'], [onerror], [onload], [onmouseover]"
@@ -50,7 +51,7 @@ async def is_harmless(page: Page, address: str, ready: str) -> None:
 
 async def send_all(harken: HarkenProcess) -> None:
     for number, text in enumerate(CORPUS.values()):
-        await harken.send("deploys", id=f"{number} {text[:80]}", service="checkout", title=text, names=NAMES, **CORPUS)
+        await harken.send("deploys", id=f"{number} {text[:300]}", service="checkout", title=text, names=NAMES, **CORPUS)
         await harken.send("deploys", id=f"{number} filtered", service=text, title=text)
         await harken.send("broken", id=f"{number} dead {text[:80]}", title=text, **CORPUS)
 
@@ -65,11 +66,13 @@ async def test_hostile_content_is_text_on_every_page(page: Page, harken: HarkenP
     run, dead = await newest_run(harken, "deploys", "done"), await newest_run(harken, "broken", "dead")
     events = (await harken.call("GET", "/api/events?limit=100"))["items"]
     event = next(row["id"] for row in events if row["key"].startswith("1 "))
+    marks = next(row["id"] for row in events if row["key"].endswith(CORPUS["marks"][:300]))
     for address, ready in {
         "/": "#events + * li",
         "/events": ".virtual-row",
         f"/events?selected={event}": ".verdicts",
         f"/events/{event}": ".json",
+        f"/events/{marks}": ".json",
         "/triggers": ".sparkline",
         "/triggers/deploys": "#bank-fired + * li",
         "/triggers/deploys?tab=reads": "#gaps",

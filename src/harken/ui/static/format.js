@@ -26,9 +26,12 @@ export function bytes(value) {
   return `${value < 10 && at ? Math.round(value * 10) / 10 : Math.round(value)} ${units[at]}`;
 }
 
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+const MARKS = /(\p{M}{8})\p{M}+/gu; // no language has so many on a letter, and a browser cannot break a line between them
+
 /** What a source sent, safe to show in one line: control characters and marks that turn the direction are made visible. */
 export function line(text, most = 200) {
-  const clean = String(text ?? "").slice(0, most * 4).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, "\u00b7");
+  const clean = String(text ?? "").slice(0, most * 4).replace(UNSEEN, "\u00b7").replace(MARKS, "$1\u00b7");
   return clean.length > most ? `${clean.slice(0, most)}…` : clean;
 }
 
