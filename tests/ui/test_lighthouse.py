@@ -12,7 +12,7 @@ from tests.ui.lighthouse import Report, audit
 
 TRIGGERS = larger(__file__, 10)
 TRIES = 3
-"""What else the machine does makes a page slower and never faster, so the best of so many counts."""
+"""What the page waits for depends on what else the machine does, so the best of so many counts."""
 WORKFLOW = """name: deploys-{number}
 trigger:
   webhook: {{id: deploys-{number}, scheme: none, allow_unsigned: true, id_field: id}}
@@ -44,5 +44,5 @@ async def test_the_overview_of_1_000_triggers_is_accessible_and_soon_there(tmp_p
         found = await best(f"{harken.url}/")
     finally:
         await harken.stop()
-    assert found.accessibility >= 95, found.costs
-    assert found.performance >= 90, found.costs
+    assert found.scores["accessibility"] >= 95, found
+    assert found.performance >= 90, found
