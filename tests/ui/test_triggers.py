@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from urllib.parse import quote
 
 from playwright.async_api import BrowserContext, Page, Route, expect
 
@@ -186,3 +188,52 @@ async def test_of_more_triggers_than_a_page_has_all_are_offered_current_and_need
     await expect(others.get_by_role("listitem")).to_have_count(20)
     await others.get_by_role("link", name="5 more triggers").click()
     await expect(page.get_by_text("25 triggers", exact=True)).to_be_visible()
+
+
+NAMES = ("new", "a#b", "a?b=1", "a%20b", "<b>")
+TRIAGE = "name: triage\ntrigger: {feed: incidents}\nsteps:\n  - {id: note, action: transform, set: {text: hi}}\n"
+ROW = {"provider": "api", "workflow": {"steps": [{"id": "say", "action": "transform", "set": {"text": "hi"}}]}}
+
+
+async def test_every_link_to_a_trigger_and_its_workflow_leads_there_whatever_its_name(
+    page: Page, harken: HarkenProcess
+) -> None:
+    for name in NAMES:
+        await harken.call("POST", "/api/triggers", {"name": name, **ROW})
+        await harken.call("POST", f"/api/triggers/{quote(name)}/pause", {})
+    heading = page.get_by_role("heading", level=1)
+    for name in NAMES:
+        await page.goto("/triggers")
+        await page.locator(".virtual-row").filter(has=page.get_by_text(name, exact=True)).click()
+        await expect(heading).to_have_text(name)
+        await page.reload()
+        await expect(heading).to_have_text(name)
+        await page.locator(".page-head").get_by_role("link", name=name, exact=True).click()
+        await expect(page.get_by_text("Started by")).to_be_visible()
+        await page.get_by_text("Started by").get_by_role("link").click()
+        await expect(page.get_by_role("tab", name="Decisions")).to_be_visible()
+        await expect(heading).to_have_text(name)
+        await page.goto("/")
+        await page.get_by_role("region", name="Not quite right").get_by_role("link", name=name, exact=True).click()
+        await expect(heading).to_have_text(name)
+
+
+async def test_what_is_wrong_with_harken_itself_and_what_reads_an_account_have_links_that_lead_there(
+    page: Page, harken: HarkenProcess
+) -> None:
+    settings = {
+        "metrics": {"enabled": False},
+        "integrations": {"page": {"kind": "json", "allow_private_networks": True}},
+        "feeds": {"incidents": {"integration": "page", "query": {"url": "http://127.0.0.1:1/", "items_path": "items"}}},
+    }
+    harken.write({"harken.yaml": json.dumps(settings), "workflows/triage.yaml": TRIAGE})
+    await harken.call("POST", "/api/reload", {})
+    await page.goto("/integrations")
+    await page.get_by_role("link", name="incidents").click()
+    await expect(page.locator(".virtual-row")).to_have_count(1)
+    await expect(page.locator(".virtual-row")).to_contain_text("triage")
+    harken.write({"harken.yaml": json.dumps({**settings, "no_such_setting": 1})})
+    await page.goto("/")
+    await page.get_by_role("link", name="Configuration").click()
+    await expect(page.get_by_role("tab", name="Configuration")).to_have_attribute("aria-selected", "true")
+    await expect(page.get_by_text("no_such_setting").first).to_be_visible()

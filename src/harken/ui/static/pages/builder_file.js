@@ -5,6 +5,7 @@ import { Action } from "../components/action.js";
 import { copy } from "../components/copy.js";
 import { Findings, isLoaded, Outcome, WriteDialog } from "../components/file_write.js";
 import { Editor } from "../components/lazy.js";
+import { triggerPath } from "../components/link.js";
 import { fieldId } from "../components/schema_form.js";
 import { Failed, Loading } from "../components/states.js";
 import { toast } from "../components/toast.js";
@@ -49,7 +50,7 @@ function File({ yaml, name, draft, finish }) {
     setPlan(null);
     if (!isLoaded(made)) return setWritten(made);
     finish();
-    navigate(`/triggers/${encodeURIComponent(made.name)}`);
+    navigate(triggerPath(made.name));
     return toast(`${made.file} is written, and Harken took it`);
   });
   const canWrite = plan?.writable && !plan.findings.some((finding) => finding.severity === "error");

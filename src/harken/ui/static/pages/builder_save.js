@@ -3,6 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { at, get, post, put } from "../api.js";
 import { Action } from "../components/action.js";
 import { copy } from "../components/copy.js";
+import { triggerPath } from "../components/link.js";
 import { fieldId } from "../components/schema_form.js";
 import { count } from "../format.js";
 import { navigate } from "../router.js";
@@ -27,7 +28,7 @@ export function Save({ draft, change, check, finish, refused }) {
       return "";
     }
     finish();
-    navigate(`/triggers/${encodeURIComponent(row.name)}`);
+    navigate(triggerPath(row.name));
     return isNew ? `${row.name} is made, and listens` : `${row.name} is changed`;
   };
   const wrong = problems.filter((one) => one.path[0] === "name");

@@ -3,13 +3,13 @@ import { html, useState } from "../vendor/preact.js";
 import { at, get, getAll, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
-import { Link } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { toast } from "../components/toast.js";
 import { count, line, number } from "../format.js";
 import { useResource } from "../resource.js";
+import { href } from "../router.js";
 import { may } from "../session.js";
 
 export default function Integrations() {
@@ -73,7 +73,7 @@ function Account({ account, budget, reload }) {
     <div>
       <p><span class="name">${account.name}</span><${Pill} status=${account.error ? "error" : "ok"}>${account.error ? "does not work" : "configured"}<//></p>
       <p class="dim">${account.kind}${account.base_url && ` at ${line(account.base_url)}`}; the credential is from ${SOURCES[account.source] ?? account.source};
-        ${" "}${account.feeds.length ? html`read by ${account.feeds.map((feed, each) => html`${each > 0 && ", "}<${Link} to="/triggers/${feed}">${feed}<//>`)}` : "no feed reads it"}</p>
+        ${" "}${account.feeds.length ? html`read by ${account.feeds.map((feed, each) => html`${each > 0 && ", "}<a href=${href("/triggers", { where: `feed == ${JSON.stringify(feed)}` })}>${line(feed)}</a>`)}` : "no feed reads it"}</p>
       ${account.error && html`<p class="wrong">${line(account.error, 400)}</p>`}
       ${budget?.remaining != null && budget.limit > 0 && html`<p class="dim">${number(budget.remaining)} of ${count(budget.limit, "call")} left</p>`}
       ${answer && html`<${Answer} answer=${answer} />`}

@@ -4,7 +4,7 @@ import { at, get, getAll, getLines, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { Chart } from "../components/lazy.js";
-import { Link } from "../components/link.js";
+import { Link, triggerPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
@@ -121,9 +121,9 @@ function Notice({ title, text, commands }) {
 /** What is wrong with Harken itself, not with one trigger. */
 function troubles(status) {
   const found = [];
-  if (!status.running) found.push({ name: "Controller", status: "down", reason: "No controller runs", advice: "Start it: harken start" });
-  if (status.store_trouble) found.push({ name: "Store", status: "error", reason: status.store_trouble, advice: "Look at it: harken doctor" });
-  if (status.config_errors) found.push({ name: "Configuration", status: "error", reason: `${count(status.config_errors, "error")} in the files; what was loaded before runs on`, advice: "See them: harken config check" });
+  if (!status.running) found.push({ name: "Controller", page: "/settings", status: "down", reason: "No controller runs", advice: "Start it: harken start" });
+  if (status.store_trouble) found.push({ name: "Store", page: "/settings", status: "error", reason: status.store_trouble, advice: "Look at it: harken doctor" });
+  if (status.config_errors) found.push({ name: "Configuration", page: "/settings", tab: "configuration", status: "error", reason: `${count(status.config_errors, "error")} in the files; what was loaded before runs on`, advice: "See them: harken config check" });
   return found;
 }
 
@@ -151,7 +151,7 @@ function Troubles({ id, title, rows, reload, all }) {
 function Trouble({ row, reload }) {
   return html`<li>
     <div>
-      <p><${Link} to="/triggers/${encodeURIComponent(row.name)}" class="name">${row.name}<//><${Pill} status=${row.status} /></p>
+      <p><${Link} to=${row.page ?? triggerPath(row.name)} query=${{ tab: row.tab }} class="name">${line(row.name)}<//><${Pill} status=${row.status} /></p>
       <p class="what">${line(row.reason, 400)}</p>
       <p class="do"><${Advice} text=${row.advice} /></p>
     </div>

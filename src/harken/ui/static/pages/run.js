@@ -3,7 +3,7 @@ import { html, useEffect } from "../vendor/preact.js";
 import { at, get, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { asCurl, command, CopyMenu, testForms } from "../components/copy.js";
-import { Link } from "../components/link.js";
+import { Link, triggerPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Loading, Shown } from "../components/states.js";
 import { Tabs, useTab } from "../components/tabs.js";
@@ -66,7 +66,7 @@ function Head({ run, reload }) {
     <div class="page-head"><h1>${run.workflow}</h1><${Pill} status=${run.outcome} />
       <div class="tools"><${Buttons} run=${run} reload=${reload} /><${CopyMenu} forms=${forms} /></div></div>
     <p class="dim">${facts(run)}
-      ${run.trigger && html` · by <${Link} to="/triggers/${encodeURIComponent(run.trigger)}">${run.trigger}<//>`}
+      ${run.trigger && html` · by <${Link} to=${triggerPath(run.trigger)}>${run.trigger}<//>`}
       ${run.replay_of && html` · again for <a href="/runs/${run.replay_of}">${run.replay_of.slice(0, 12)}</a>`}
       ${run.parent && html` · part of <a href="/runs/${run.parent}">${run.parent.slice(0, 12)}</a>`}</p>
     ${run.hold && html`<p>It is held: ${words(run.hold)}.</p>`}

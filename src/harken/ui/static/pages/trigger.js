@@ -7,7 +7,7 @@ import { asCurl, command, CopyMenu, signedCurl } from "../components/copy.js";
 import { Coverage } from "../components/coverage.js";
 import { JsonView } from "../components/json_view.js";
 import { Editor } from "../components/lazy.js";
-import { Link } from "../components/link.js";
+import { Link, triggerPath, workflowPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Shown, Working } from "../components/states.js";
 import { Table } from "../components/table.js";
@@ -41,10 +41,10 @@ function Whole({ trigger, reload }) {
     cURL: () => asCurl(at`/api/triggers/${trigger.name}`),
     "cURL, signed": signedCurl(trigger.feed_id),
     Command: () => command("triggers", "show", trigger.name),
-    Link: () => `${location.origin}${at`/triggers/${trigger.name}`}`,
+    Link: () => location.origin + triggerPath(trigger.name),
   };
   return html`<div class="page-head"><h1>${line(trigger.name)}</h1><${Pill} status=${trigger.status} />
-      <span class="dim">${words(trigger.type)}, starts <${Link} to="/workflows/${trigger.workflow}">${trigger.workflow}<//></span>
+      <span class="dim">${words(trigger.type)}, starts <${Link} to=${workflowPath(trigger.workflow)}>${trigger.workflow}<//></span>
       <div class="tools">${trigger.row && may("triggers.replace") && html`<a class="button" href=${href("/triggers/new", { edit: trigger.name })}>Edit</a>`}${mayEdit(trigger.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "definition", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
     <div class="stack">
       ${trigger.reason && html`<section class="card notice"><p class="what">${line(trigger.reason, 600)}</p><p class="do"><${Advice} text=${trigger.advice} /></p></section>`}

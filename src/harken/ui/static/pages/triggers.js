@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { at, getLines, post } from "../api.js";
 import { Action } from "../components/action.js";
+import { triggerPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Sparkline } from "../components/sparkline.js";
 import { Empty, Failed, FilteredOut, Loading } from "../components/states.js";
@@ -97,7 +98,7 @@ function List({ list, filter }) {
     return html`<${Empty} title="There are no triggers yet."><p>A trigger says what to wait for, and what to start then. <a href="/triggers/new">Make one here</a>, or write a file: <code>harken init</code></p><//>`;
   }
   return html`<${VirtualList} rows=${rows} height=${ROW} keyOf=${(row) => row.name} label="Triggers" name="triggers" selected=${query.value.at ?? ""}
-      onSelect=${(name) => setQuery({ at: name })} onOpen=${(row) => navigate(`/triggers/${encodeURIComponent(row.name)}`)} onEnd=${list.more} row=${(row) => html`<${Line} row=${row} />`} />
+      onSelect=${(name) => setQuery({ at: name })} onOpen=${(row) => navigate(triggerPath(row.name))} onEnd=${list.more} row=${(row) => html`<${Line} row=${row} />`} />
     <p class="dim">${count(rows.length, "trigger")}${list.next ? " so far; scroll for more" : ""}</p>`;
 }
 

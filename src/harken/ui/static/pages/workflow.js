@@ -3,7 +3,7 @@ import { html, useEffect } from "../vendor/preact.js";
 import { at, get } from "../api.js";
 import { asCurl, command, CopyMenu } from "../components/copy.js";
 import { Editor } from "../components/lazy.js";
-import { Link } from "../components/link.js";
+import { Link, triggerPath, workflowPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, Failed, Shown } from "../components/states.js";
 import { Tabs, useTab } from "../components/tabs.js";
@@ -18,6 +18,7 @@ import { onStream } from "../stream.js";
 
 const TABS = [["graph", "Steps"], ["yaml", "YAML"]];
 const RECENT = 20;
+const SHOWN = 1000; // bytes of a value: the graph shows how the steps went
 
 export default function Workflow({ name }) {
   const found = useResource((signal) => get(at`/api/workflows/${name}`, {}, { signal }), [name]);
@@ -40,7 +41,7 @@ function Whole({ workflow, reload }) {
     CEL: () => `workflow == ${JSON.stringify(workflow.name)}`,
     cURL: () => asCurl(at`/api/workflows/${workflow.name}/run`, {}),
     Command: () => command("workflows", "run", workflow.name, "--wait"),
-    Link: () => `${location.origin}${at`/workflows/${workflow.name}`}`,
+    Link: () => location.origin + workflowPath(workflow.name),
   };
   return html`<div class="page-head">
       <h1>${workflow.name}</h1>
@@ -48,7 +49,7 @@ function Whole({ workflow, reload }) {
       <div class="tools">${mayEdit(workflow.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "yaml", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /></div>
     </div>
     <div class="stack">
-      <p>Started by ${workflow.triggers.length ? workflow.triggers.map((name, each) => html`${each > 0 && ", "}<${Link} to="/triggers/${name}">${name}<//>`) : "nothing but a person"}.</p>
+      <p>Started by ${workflow.triggers.length ? workflow.triggers.map((name, each) => html`${each > 0 && ", "}<${Link} to=${triggerPath(name)}>${name}<//>`) : "nothing but a person"}.</p>
       <section class="card" aria-label="Workflow">
         <div class="card-head"><${Tabs} name="tab" tabs=${TABS} label="Views" panel="workflow-panel" /></div>
         <div id="workflow-panel" role="tabpanel" aria-label=${tab === "yaml" ? "YAML" : "Steps"}>
@@ -61,7 +62,7 @@ function Whole({ workflow, reload }) {
 function Graph({ workflow }) {
   const runs = useResource(async (signal) => (await get("/api/runs", { workflow: workflow.name, limit: RECENT }, { signal })).items, [workflow.name]);
   const chosen = query.value.run ?? "";
-  const run = useResource((signal) => (chosen ? get(at`/api/runs/${chosen}`, {}, { signal }) : null), [chosen]);
+  const run = useResource((signal) => (chosen ? get(at`/api/runs/${chosen}`, { cut: SHOWN }, { signal }) : null), [chosen]);
   useEffect(() => onStream("run", (row) => {
     if (row.workflow !== workflow.name) return;
     if (row.id === chosen) run.reload();

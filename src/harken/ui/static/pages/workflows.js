@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact.js";
 import { at, getAll, post } from "../api.js";
 import { Action } from "../components/action.js";
-import { Link } from "../components/link.js";
+import { Link, triggerPath, workflowPath } from "../components/link.js";
 import { Empty, FilteredOut, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { count, line } from "../format.js";
@@ -24,8 +24,8 @@ function List({ rows }) {
     <//>`;
   }
   const columns = [
-    { name: "name", words: "Workflow", cell: (row) => html`<${Link} to="/workflows/${row.name}">${row.name}<//><div class="dim">${line(row.description)}</div>` },
-    { name: "triggers", words: "Started by", cell: (row) => (row.triggers.length ? row.triggers.map((name, each) => html`${each > 0 && ", "}<${Link} to="/triggers/${name}">${name}<//>`) : "nothing but a person") },
+    { name: "name", words: "Workflow", cell: (row) => html`<${Link} to=${workflowPath(row.name)}>${row.name}<//><div class="dim">${line(row.description)}</div>` },
+    { name: "triggers", words: "Started by", cell: (row) => (row.triggers.length ? row.triggers.map((name, each) => html`${each > 0 && ", "}<${Link} to=${triggerPath(name)}>${name}<//>`) : "nothing but a person") },
     { name: "steps", words: "Steps", number: true, cell: (row) => count(row.steps, "step") },
     { name: "run", words: "By hand", cell: (row) => html`<${Action} operation="workflows.run" act=${() => start(row.name)}>Run now<//>` },
   ];
