@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
 
 __all__ = ["complete_names", "recipe_names", "workflow_names"]
+
+_Find: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _NAME = re.compile(r"""^name:\s*["']?([^"'#\n]+?)["']?\s*(?:#.*)?$""", re.MULTILINE)
 _GLANCE = 4_096
@@ -21,9 +24,24 @@ def complete_names(group: click.Group | None, made: click.Command) -> None:
     find = _FINDERS.get(group.name or "") if group is not None else None
     for parameter in made.params:
         if parameter.name == "recipe" or (find is _recipes and parameter.name == "name"):
-            parameter._custom_shell_complete = _recipes
+            parameter.type = _Completed(parameter.type, _recipes)
         elif find is not None and isinstance(parameter, click.Argument) and parameter.name in ("name", "trigger"):
-            parameter._custom_shell_complete = find
+            parameter.type = _Completed(parameter.type, find)
+
+
+class _Completed(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """A type whose values a shell completes."""
+
+    def __init__(self, given: click.ParamType[Any], find: _Find) -> None:
+        self.name = given.name
+        self._given = given
+        self._find = find
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._given.convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return self._find(ctx, param, incomplete)
 
 
 def workflow_names(directory: Path) -> list[str]:
@@ -59,7 +77,7 @@ def _items(names: list[str], begun: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(begun)]
 
 
-_FINDERS: dict[str, Callable[[click.Context, click.Parameter, str], list[CompletionItem]]] = {
+_FINDERS: dict[str, _Find] = {
     "triggers": _workflows,
     "workflows": _workflows,
     "recipes": _recipes,

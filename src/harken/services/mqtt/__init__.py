@@ -167,7 +167,14 @@ def _mark(message: MQTTMessage) -> str:
     properties: Any = message.properties
     headers = [part.encode() for pair in getattr(properties, "UserProperty", ()) for part in pair]
     correlation = getattr(properties, "CorrelationData", b"")
-    return mark_of(message.mid, message._topic, bytes(message.payload), correlation, *headers)
+    return mark_of(message.mid, _topic_bytes(message), bytes(message.payload), correlation, *headers)
+
+
+def _topic_bytes(message: MQTTMessage) -> bytes:
+    try:
+        return message.topic.encode()
+    except UnicodeDecodeError as error:
+        return error.object
 
 
 def _metadata(topic: str, message: MQTTMessage) -> dict[str, Any]:
