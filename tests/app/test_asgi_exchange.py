@@ -40,6 +40,16 @@ def answering(status: int, headers: list[tuple[bytes, bytes]], *parts: bytes) ->
     return app
 
 
+def with_headers(status: int, headers: Any, body: bytes) -> App:
+    """Answers with these very headers, and with the whole body at once."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if status == 204 else body})
+
+    return app
+
+
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[Listener]:
     listener = Listener(app, bind("127.0.0.1", 0))
@@ -115,6 +125,24 @@ async def test_http_1_0_gets_no_chunks_and_the_end_of_the_connection() -> None:
 )
 async def test_answers_without_a_body(app: App, method: str, head: bytes) -> None:
     assert await answer_to(app, get(method=method)) == b"HTTP/1.1 " + head + b"\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("status", [202, 204])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET / HTTP/1.1\r\n\r\n" * 3 + get(),
+        b"HEAD / HTTP/1.1\r\n\r\n" * 2 + b"GET / HTTP/1.1\r\n\r\n" + get(method="HEAD"),
+        b"GET / HTTP/1.1\r\n\r\n" * 2 + b"GET / HTTP/1.0\r\n\r\n",
+    ],
+    ids=["get", "head", "1.0"],
+)
+async def test_headers_in_a_tuple_make_the_same_answers_as_in_a_list(status: int, asked: bytes) -> None:
+    headers = [(b"X-Number", b"%d" % status), (b"content-length", b"3")]
+    in_list = await answer_to(with_headers(status, headers, b"one"), asked)
+    in_tuple = await answer_to(with_headers(status, tuple(headers), b"one"), asked)
+    assert in_tuple == in_list
+    assert in_list.count(b"x-number: ") == asked.count(b" / HTTP")
 
 
 async def test_a_connection_is_used_for_many_requests_until_one_of_both_closes_it() -> None:

@@ -22,10 +22,13 @@ log = structlog.get_logger("harken.app")
 MAX_UNREAD = 65_536
 """Bytes of a body that wait for the application before the connection is read no further."""
 MOST_NAMES = 1_000
+MOST_HEADS = 100
 
 _STATUS_LINES: dict[int, bytes] = {}
 # header names that were found to be valid, in lower case and with the colon
 _NAMES: dict[bytes, bytes] = {}
+# what follows the date in answers whose headers are a tuple, because they are the same each time; and their length
+_HEADS: dict[tuple[int, Any], tuple[bytes, int]] = {}
 # bytes as numbers: to look for b"\n" costs an exception inside of Python, which takes it for a number at first
 LF, CR, NUL = 10, 13, 0
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
@@ -93,12 +96,14 @@ class Exchange:
         if self.answered:
             return True
         self._body = self._body + part if self._body else part
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
         return len(self._body) <= MAX_UNREAD
 
     def end_body(self) -> None:
         self._more = False
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def disconnect(self) -> None:
         """The peer has gone, or gets no answer any more."""
@@ -171,6 +176,10 @@ class Exchange:
             self._send_body(message.get("body", b""), message.get("more_body", False))
 
     def _make_head(self, status: int, headers: Any) -> bytes:
+        constant = type(headers) is tuple and self.keep_alive and self.scope["method"] != "HEAD"
+        if constant and (known := _HEADS.get((status, headers))) is not None:
+            rest, self._left = known
+            return b"".join((status_line(status), self._connection.date, rest))
         lines = [status_line(status), self._connection.date]
         bodiless = self.scope["method"] == "HEAD" or status in (204, 304) or status < 200
         announced = False
@@ -194,6 +203,8 @@ class Exchange:
                 self._chunked = True
                 lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        if constant and self.keep_alive and self._left is not None and len(_HEADS) < MOST_HEADS:
+            _HEADS[status, headers] = b"".join(lines[2:]), self._left
         return b"".join(lines)
 
     def _send_body(self, body: bytes, more: bool) -> None:
@@ -216,7 +227,8 @@ class Exchange:
             write(body)
         if not more:
             self.answered = True
-            self._wake()
+            if self._waiter is not None:
+                self._wake()
             self._connection.end_exchange(self)
 
 

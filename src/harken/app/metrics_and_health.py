@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +48,8 @@ KINDS_OF_ERROR = ("retry", "attention", "cursor_expired", "timeout")
 ERRORS = {**{kind: kind for kind in KINDS_OF_ERROR}, **dict.fromkeys(REFUSED, "attention")}
 WEBHOOK_RESULTS = ("accepted", "duplicate", "refused", "unavailable", "failed")
 MAX_LAG = 10.0
+MOST_FEEDS = 1_000
+"""Feeds whose commits are counted at most before these counts are added to the series of their services."""
 
 POLLER_STATUSES = ("ok", "transient", "permanent", "skipped")
 MILLISECONDS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
@@ -74,7 +75,9 @@ class Telemetry:
         self._errors = metrics.counter("harken_poll_trigger_errors_total", "Reads that failed.")
         # what reads, commits and webhooks came to since the last page: this is called for each, so it only counts
         self._reads: dict[tuple[str, str], int] = {}
-        self._commits: dict[tuple[str, str], int] = {}
+        # by feed, what was decided and how often; "" counts events
+        self._commits: dict[str, dict[str, int]] = {}
+        self._providers: dict[str, str] = {}
         self._answers: dict[tuple[str, int], int] = {}
         self._received = metrics.counter("triggers_events_received_total", "Events received, by service.")
         self._filtered = metrics.counter("triggers_events_filtered_total", "Events that started no run at once.")
@@ -205,19 +208,28 @@ class Telemetry:
 
     def count_commit(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
-        provider = live.feed.kind if live else "harken"
-        # events that are decided again were counted when they came
-        new = [entry.event for entry in commit.entries if not entry.again]
-        if live is not None and live.feed.way == "poll":
-            for event in new:
-                self._new(integration=_label(live.feed), type=event.type)
-            self._pollers.count_items(feed, len(new))
-        commits = self._commits
-        key = provider, ""
-        commits[key] = commits.get(key, 0) + len(new)
-        for outcome, count in _outcomes(committed):
-            key = provider, outcome
-            commits[key] = commits.get(key, 0) + count
+        polled = live is not None and live.feed.way == "poll"
+        commits = self._commits.get(feed)
+        if commits is None:
+            if len(self._commits) >= MOST_FEEDS:
+                self._add_counts()
+            commits = self._commits[feed] = {"": 0}
+            self._providers[feed] = live.feed.kind if live else "harken"
+        new = 0
+        for entry in commit.entries:
+            # events that are decided again were counted when they came
+            if not entry.again:
+                new += 1
+                if polled:
+                    assert live is not None
+                    self._new(integration=_label(live.feed), type=entry.event.type)
+        commits[""] += new
+        if polled:
+            self._pollers.count_items(feed, new)
+        for verdicts in committed.verdicts:
+            for verdict in verdicts:
+                outcome = verdict.outcome
+                commits[outcome] = commits.get(outcome, 0) + 1
 
     def _add_counts(self) -> None:
         """Add to the series what was counted since the last page."""
@@ -225,13 +237,15 @@ class Telemetry:
         for (integration, result), count in reads.items():
             self._polls(count, integration=integration, status=result)
         commits, self._commits = self._commits, {}
-        for (provider, outcome), count in commits.items():
-            if not outcome:
-                self._received(count, provider=provider)
-            elif outcome in ("fired", "gathered"):
-                self._started(count, provider=provider)
-            elif outcome != "before_start":
-                self._filtered(count, provider=provider, result=outcome)
+        for feed, counts in commits.items():
+            provider = self._providers.pop(feed)
+            for outcome, count in counts.items():
+                if not outcome:
+                    self._received(count, provider=provider)
+                elif outcome in ("fired", "gathered"):
+                    self._started(count, provider=provider)
+                elif outcome != "before_start":
+                    self._filtered(count, provider=provider, result=outcome)
         answers, self._answers = self._answers, {}
         for (path, status), count in answers.items():
             self._webhooks(count, webhook=path, result=_webhook_result(status))
@@ -270,6 +284,9 @@ class Telemetry:
             self._pollers.count_ticks(live.feed.name, "skipped")
 
     def _count_run(self, what: str, claimed: Claimed) -> None:
+        if what == "started":
+            # only ends are shown
+            return
         self._runs.count_run(what, claimed)
         self._pollers.count_run(what, claimed)
 
@@ -366,13 +383,6 @@ class Telemetry:
             )
         refused = sorted(self.loaded.refused)
         return ("config", "degraded", f"refused: {', '.join(refused[:5])}") if refused else ("config", "up", "")
-
-
-def _outcomes(committed: Committed) -> Iterable[tuple[str, int]]:
-    verdicts = committed.verdicts
-    if len(verdicts) == 1 and len(verdicts[0]) == 1:
-        return ((verdicts[0][0].outcome, 1),)
-    return Counter(verdict.outcome for found in verdicts for verdict in found).items()
 
 
 def _label(feed: Feed) -> str:

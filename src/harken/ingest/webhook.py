@@ -264,7 +264,11 @@ class Webhooks:
 
 
 def _count_fresh(committed: Committed) -> int:
-    return sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
+    fresh = 0
+    for verdicts in committed.verdicts:
+        if not verdicts or verdicts[0].outcome != "duplicate":
+            fresh += 1
+    return fresh
 
 
 def _claim_answer(events: Sequence[Event], committed: Committed) -> _Answer:
@@ -328,6 +332,8 @@ async def _answer(send: Send, status: int, content: Mapping[str, Any], *headers:
 
 
 async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
+    length = (b"content-length", b"%d" % len(body))
+    # a tuple where it is nearly always the same: the listener makes a head of it once
+    whole: Sequence[tuple[bytes, bytes]] = [JSON, length, *headers] if headers or status != 202 else (JSON, length)
+    await send({"type": "http.response.start", "status": status, "headers": whole})
     await send({"type": "http.response.body", "body": body})

@@ -13,8 +13,11 @@ import pytest
 
 from harken.app import App
 from harken.app.metric_registry import MOST_SERIES, Metrics
+from harken.app.metrics_and_health import MOST_FEEDS
 from harken.errors import CursorExpired
+from harken.event import Event, Verdict
 from harken.source import Lag
+from harken.store import Commit, Committed, Entry
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
 from tests.downloads.debian import program
@@ -166,6 +169,22 @@ async def test_what_a_backfill_decides_again_is_not_counted_again(tmp_path: Path
         page = house.app._telemetry.page()
         assert counted(page, "harken_poll_trigger_events_total", "type") == {"json.item": 1}
         assert counted(page, "triggers_events_received_total", "provider")["json"] == 1
+        await house.down()
+
+
+@virtual
+async def test_what_many_feeds_commit_is_counted_in_little_memory(tmp_path: Path, clock: VirtualClock) -> None:
+    async with listing(clock) as shop:
+        house = await one_feed(tmp_path, clock, shop)
+        telemetry, feeds = house.app._telemetry, 2 * MOST_FEEDS + 1
+        entry = Entry(event=Event(subject="s", type="t", data={}), memory_id="s")
+        committed = Committed(event_ids=[1], verdicts=[(Verdict(trigger="t", outcome="fired"),)])
+        for number in range(feeds):
+            telemetry.count_commit(f"gone-{number}", Commit(feed="gone", revision=1, entries=[entry]), committed)
+            assert len(telemetry._commits) <= MOST_FEEDS
+        page = telemetry.page()
+        for name in ("triggers_events_received_total", "triggers_runs_started_total"):
+            assert counted(page, name, "provider") == {"harken": feeds}
         await house.down()
 
 

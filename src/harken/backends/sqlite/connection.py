@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cache
@@ -148,8 +148,8 @@ class Database:
     def queued(self) -> int:
         return self.writer.queued if self.writer else 0
 
-    def write(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> Coroutine[Any, Any, T]:
-        """Run the function in a transaction; return when it is on disk."""
+    def write(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> Awaitable[T]:
+        """Run the function in a transaction; what is returned is there when it is on disk."""
         if self.writer is None:
             raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
         return self.writer.do(work, *args, savepoint=savepoint)

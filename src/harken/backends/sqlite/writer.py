@@ -10,7 +10,7 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -77,14 +77,15 @@ class Writer:
         self.groups = 0
         self.writes = 0
 
-    async def do(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> T:
-        """Run the function in a transaction; return when it is on disk.
+    def do(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> Awaitable[T]:
+        """Run the function in a transaction; what is returned is there when it is on disk.
 
         One that fails only before it changes anything needs no savepoint (docs/decisions/0005).
         """
-        if self.inline:
-            return self._run_inline(work, args)
-        return await self.submit(work, args, savepoint)
+        return self._do_inline(work, args) if self.inline else self.submit(work, args, savepoint)
+
+    async def _do_inline(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        return self._run_inline(work, args)
 
     def submit(self, work: Callable[..., T], args: tuple[Any, ...], savepoint: bool) -> asyncio.Future[T]:
         """Queue the function. Raise StoreBusy when too many wait already."""

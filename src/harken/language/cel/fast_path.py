@@ -32,6 +32,7 @@ _LONGEST_NUMBER = 15
 _INT64 = 2**63
 _SUBJECT_AND_ARGUMENT = 2
 _SCALARS = (str, int, float, bool, type(None))
+_READABLE = frozenset({*_SCALARS, list})
 _NUMBERS = (int, float)
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _TEXT_TESTS: Mapping[str, Callable[[str, str], bool]] = {
@@ -59,7 +60,6 @@ class PlainValues(dict[Path, Any]):
     """The number, text, list or constant at a path; UNREADABLE for anything that CEL could see otherwise."""
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
-        super().__init__()
         self._variables = variables
 
     def __missing__(self, path: Path) -> Any:
@@ -102,7 +102,10 @@ def _read(variables: Mapping[str, Any], path: Path) -> Any:
         if type(value) is not dict or name not in value:
             return UNREADABLE
         value = value[name]
-    readable = type(value) in (*_SCALARS, list) and is_plain(value) and _fits(value) and value == value
+    kind = type(value)
+    if kind is str:
+        return value if is_plain(value) else UNREADABLE
+    readable = kind in _READABLE and is_plain(value) and _fits(value) and value == value
     return value if readable else UNREADABLE
 
 
