@@ -47,9 +47,11 @@ class Metrics:
 
         def observe(value: float | None, **labels: str) -> None:
             key = tuple(labels.items())
-            if key not in table:
+            found = table.get(key)
+            if found is None:
                 key = _bounded(table, key, self._most)
-            counts, total = table.setdefault(key, ([0] * (len(buckets) + 1), [0.0]))
+                found = table.setdefault(key, ([0] * (len(buckets) + 1), [0.0]))
+            counts, total = found
             if value is not None:
                 counts[bisect_left(buckets, value)] += 1
                 total[0] += value
