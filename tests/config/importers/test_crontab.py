@@ -34,6 +34,12 @@ def test_variables_above_a_job_are_its_environment_and_its_zone() -> None:
     assert (one["steps"][0]["env"], two["steps"][0]["env"]) == ({"A": "x y"}, {"A": "x y", "B": "2"})
 
 
+def test_the_zone_of_commands_is_not_that_of_the_schedule() -> None:
+    workflow = only(imported("TZ=UTC\n0 9 * * * report\n"))
+    assert workflow["trigger"]["schedule"]["tz"] == "Europe/Berlin"
+    assert workflow["steps"][0]["env"] == {"TZ": "UTC"}
+
+
 def test_another_shell_runs_the_command() -> None:
     step = only(imported("SHELL=/bin/bash\n@daily echo ${HOME}\n"))["steps"][0]
     assert step["command"] == ["/bin/bash", "-c", "echo $${HOME}"]

@@ -171,6 +171,7 @@ def test_fields_that_a_set_node_does_not_make_are_those_before_it() -> None:
     steps = fixture("error-workflow").workflows["tell-about-errors"]["steps"]
     assert steps[0]["set"] == {"what": "{{.trigger.event.workflow}}"}
     assert steps[2]["title"] == "Run {{.trigger.event.run}} failed"
+    assert steps[2]["text"] == "{{.trigger.event.error}}"
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,10 @@ def test_fields_that_a_set_node_does_not_make_are_those_before_it() -> None:
         ({"field": "seconds", "secondsInterval": 45}, {"every": "45s"}),
         ({"field": "minutes", "minutesInterval": 15}, {"every": "15m"}),
         ({"field": "hours", "triggerAtMinute": 10}, {"cron": "10 * * * *"}),
+        ({"field": "hours", "hoursInterval": 6}, {"cron": "0 */6 * * *"}),
+        ({"field": "hours", "hoursInterval": 24}, {"cron": "0 0 * * *"}),
+        ({"field": "hours", "hoursInterval": 5}, {"every": "5h"}),
+        ({"field": "hours", "hoursInterval": 36}, {"every": "36h"}),
         ({"field": "days", "daysInterval": 2, "triggerAtHour": 4}, {"cron": "0 4 */2 * *"}),
         ({"field": "weeks", "triggerAtDay": [1, 3], "triggerAtHour": 9}, {"cron": "0 9 * * 1,3"}),
         ({"field": "months", "triggerAtDayOfMonth": 15}, {"cron": "0 0 15 * *"}),
@@ -190,6 +195,167 @@ def test_schedules(interval: dict[str, Any], expected: dict[str, str]) -> None:
     assert only(chain(trigger, POST))["trigger"] == {"schedule": expected}
 
 
+def errors_of(made: Imported) -> dict[Any, str]:
+    return {finding.path[1]: finding.message for finding in made.findings if finding.severity == "error"}
+
+
+def warnings_of(made: Imported) -> list[str]:
+    return [finding.message for finding in made.findings if finding.severity == "warning"]
+
+
+def test_days_that_are_counted_anew_each_month_are_told() -> None:
+    rule = {"rule": {"interval": [{"daysInterval": 3}]}}
+    made = translate(chain(node("When", "scheduleTrigger", rule, 1.2), POST), file="x.json")
+    assert any("every 3 days is counted anew from the first of each month" in text for text in warnings_of(made))
+
+
+def test_what_a_failed_run_does_not_have_here_is_told() -> None:
+    tell = node("Tell", "telegram", {"chatId": "1", "text": "={{ $json.execution.lastNodeExecuted }}"}, 1.2)
+    made = translate(chain(node("Error", "errorTrigger"), tell), file="x.json")
+    assert "a failed run has no execution.lastNodeExecuted here" in errors_of(made)["Tell"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"), [("sendAndWait", "it waits for an answer"), ("reply", "reply has no step")]
+)
+def test_mail_that_is_more_than_sent_is_left_to_a_person(operation: str, reason: str) -> None:
+    mail = node("Ask", "emailSend", {"operation": operation, "toEmail": "a@x.example", "message": "Delete it?"}, 2.1)
+    made = translate(chain(HOOK, mail, POST), file="x.json")
+    assert reason in errors_of(made)["Ask"]
+    assert [step["action"] for step in made.workflows["test"]["steps"]] == ["approve", "http"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "told"),
+    [
+        ("emailSend", {"toEmail": "a@x.example", "text": "x", "options": {"ccEmail": "b@x.example"}}, "ccEmail"),
+        ("emailSend", {"toEmail": "a@x.example", "html": "<b>x</b>"}, "its HTML is sent as text"),
+        ("telegram", {"chatId": "1", "text": "x", "replyMarkup": "inlineKeyboard"}, "replyMarkup"),
+        ("telegram", {"chatId": "1", "text": "x", "replyMarkup": "none"}, ""),
+        ("slack", {"channel": "#a", "text": "x", "otherOptions": {"thread_ts": {"value": 1}}}, "thread_ts"),
+        ("httpRequest", {"url": "https://x.example/", "options": {"proxy": "http://p.example"}}, "proxy"),
+    ],
+)
+def test_settings_of_a_node_that_a_step_does_not_have_are_told(kind: str, parameters: Any, told: str) -> None:
+    made = translate(chain(HOOK, node("X", kind, parameters, 3)), file="x.json")
+    found = [text for text in warnings_of(made) if "not taken over" in text or "sent as text" in text]
+    assert errors_of(made) == {}
+    assert [told in text for text in found] == ([True] if told else [])
+
+
+def test_two_methods_of_one_path_have_two_addresses() -> None:
+    form = node("Form", "webhook", {"path": "in"})
+    made = translate(export(HOOK, form, post("A"), post("B"), Hook=[["A"]], Form=[["B"]]), file="x.json")
+    assert [one["trigger"]["webhook"]["id"] for one in made.workflows.values()] == ["in", "in-2"]
+    assert any("here it is /webhooks/generic/in-2" in text for text in warnings_of(made))
+
+
+def test_a_list_of_addresses_that_may_send_is_told() -> None:
+    hook = node("Hook", "webhook", {"httpMethod": "POST", "path": "in", "options": {"ipWhitelist": "10.0.0.1"}})
+    assert any("ipWhitelist" in text for text in warnings_of(translate(chain(hook, POST), file="x.json")))
+
+
+def after_fetch(expression: str, version: float = 4.2, **parameters: Any) -> Imported:
+    fetch = node("Fetch", "httpRequest", {"url": "https://x.example/", **parameters}, version)
+    shape = {"assignments": {"assignments": [{"name": "x", "value": expression}]}}
+    return translate(chain(HOOK, fetch, node("Shape", "set", shape, 3.4)), file="x.json")
+
+
+def answered(**response: Any) -> dict[str, Any]:
+    return {"options": {"response": {"response": response}}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expression", "expected"),
+    [
+        ({}, "={{ $json.data }}", ".steps.fetch.response.data"),
+        (answered(fullResponse=True), "={{ $json.body.id }}", ".steps.fetch.response.id"),
+        (answered(fullResponse=True), "={{ $json.statusCode }}", ".steps.fetch.status_code"),
+        (answered(fullResponse=True), "={{ $('Fetch').item.json.headers.ETag }}", ".steps.fetch.headers.etag"),
+        (answered(responseFormat="text"), "={{ $json.data }}", ".steps.fetch.response"),
+        (answered(responseFormat="text", outputPropertyName="page"), "={{ $json.page }}", ".steps.fetch.response"),
+        (answered(responseFormat="text", fullResponse=True), "={{ $json.data }}", ".steps.fetch.response"),
+    ],
+)
+def test_an_answer_as_a_whole_or_as_text(parameters: dict[str, Any], expression: str, expected: str) -> None:
+    made = after_fetch(expression, **parameters)
+    assert made.workflows["test"]["steps"][1]["set"] == {"x": "{{" + expected + "}}"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expression"),
+    [
+        (answered(fullResponse=True), "={{ $json.headers.link }}"),
+        (answered(fullResponse=True), "={{ JSON.stringify($json) }}"),
+        (answered(responseFormat="text"), "={{ $json.id }}"),
+    ],
+)
+def test_what_a_step_does_not_keep_of_an_answer_is_told(parameters: dict[str, Any], expression: str) -> None:
+    assert "of an answer" in errors_of(after_fetch(expression, **parameters))["Shape"]
+
+
+@pytest.mark.parametrize(
+    ("version", "parameters"),
+    [
+        (4.2, {"sendQuery": True, "specifyQuery": "json", "jsonQuery": '={"q": "{{ $json.body.a }}", "n": 2}'}),
+        (2, {"jsonParameters": True, "queryParametersJson": '={"q": "{{ $json.body.a }}", "n": 2}'}),
+    ],
+)
+def test_a_query_that_is_written_as_json(version: float, parameters: dict[str, Any]) -> None:
+    fetch = node("Fetch", "httpRequest", {"url": "https://x.example/", **parameters}, version)
+    assert only(chain(HOOK, fetch))["steps"][0]["query"] == {"q": "{{.trigger.event.a}}", "n": 2}
+
+
+def test_a_secret_of_a_query_that_stands_in_plain_is_not_copied() -> None:
+    pairs = [{"name": "appid", "value": "0123456789"}, {"name": "keywords", "value": "rain"}]
+    given = {"url": "https://x.example/", "sendQuery": True, "queryParameters": {"parameters": pairs}}
+    made = translate(chain(HOOK, node("Weather", "httpRequest", given, 4.2)), file="x.json")
+    query = {"appid": "${N8N_WEATHER_APPID}", "keywords": "rain"}
+    assert made.workflows["test"]["steps"][0]["query"] == query
+    assert made.variables["N8N_WEATHER_APPID"].value == "0123456789"
+
+
+def test_a_raw_body_leaves_the_headers_of_its_request() -> None:
+    headers = {"parameters": [{"name": "X-Team", "value": "shop"}]}
+    raw = {"sendBody": True, "contentType": "raw", "rawContentType": "text/csv", "body": "a;b"}
+    given = {"url": "https://x.example/", "method": "PUT", "sendHeaders": True, "headerParameters": headers, **raw}
+    step = only(chain(HOOK, node("Put", "httpRequest", given, 4.2)))["steps"][0]
+    assert step["headers"] == {"X-Team": "shop", "Content-Type": "text/csv"}
+
+
+@pytest.mark.parametrize(("version", "expected"), [(3, {"a.b": "1"}), (4.2, {"a": {"b": "1"}})])
+def test_dots_in_the_names_of_a_body(version: float, expected: dict[str, Any]) -> None:
+    given = {"sendBody": True, "bodyParameters": {"parameters": [{"name": "a.b", "value": "1"}]}}
+    post = node("Post", "httpRequest", {"method": "POST", "url": "https://x.example/", **given}, version)
+    assert only(chain(HOOK, post))["steps"][0]["json"] == expected
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, {"a": {"b": "1"}}), ({"dotNotation": False}, {"a.b": "1"})])
+def test_dots_in_the_names_that_are_set(options: dict[str, Any], expected: dict[str, Any]) -> None:
+    given = {"assignments": {"assignments": [{"name": "a.b", "value": "1"}]}, "options": options}
+    assert only(chain(HOOK, node("Shape", "set", given, 3.4)))["steps"][0]["set"] == expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "right", "expected"),
+    [
+        (("string", "equals"), "200", 'string(event.a) == "200"'),
+        (("string", "notContains"), "x", '!string(event.a).contains("x")'),
+        (("string", "lengthGt"), 5, "size(string(event.a)) > 5"),
+        (("array", "lengthGt"), "5", "size(event.a) > 5"),
+        (("number", "gte"), "5", "double(event.a) >= 5.0"),
+        (("number", "lt"), "={{ $json.body.b }}", "double(event.a) < double(event.b)"),
+        (("boolean", "true"), "", "event.a"),
+    ],
+)
+def test_conditions_that_convert_types(operator: tuple[str, str], right: Any, expected: str) -> None:
+    of = dict(zip(("type", "operation"), operator, strict=True))
+    entry = {"leftValue": "={{ $json.body.a }}", "rightValue": right, "operator": of}
+    conditions = {"conditions": [entry], "combinator": "and", "options": {"typeValidation": "loose"}}
+    filtered = node("Only", "filter", {"conditions": conditions})
+    assert only(chain(HOOK, filtered, POST))["steps"][0]["condition"] == expected
+
+
 @pytest.mark.parametrize(
     ("operator", "left", "right", "expected"),
     [
@@ -198,7 +364,9 @@ def test_schedules(interval: dict[str, Any], expected: dict[str, str]) -> None:
         (("string", "notContains"), "={{ $json.body.a[0].b }}", "x", '!event.a[0].b.contains("x")'),
         (("number", "lt"), "={{ $json.body.n }}", "5", "event.n < 5"),
         (("boolean", "true"), "={{ $json.body.ok }}", "", "event.ok"),
-        (("string", "exists"), "={{ $json.body.a }}", "", "has(event.a)"),
+        (("string", "exists"), "={{ $json.body.a }}", "", "has(event.a) && event.a != null"),
+        (("string", "notExists"), "={{ $json.body.a }}", "", "!(has(event.a)) || event.a == null"),
+        (("string", "exists"), "={{ $json.body['a b'] }}", "", '"a b" in event && event["a b"] != null'),
         (("array", "contains"), "={{ $json.body.tags }}", "x", '"x" in event.tags'),
         (("array", "empty"), "={{ $json.body.tags }}", "", "size(event.tags) == 0"),
     ],
@@ -240,6 +408,12 @@ def test_what_stands_beside_an_expression_stays_text() -> None:
     }
     workflow = only(chain(HOOK, node("Shape", "set", {"assignments": values}, 3.4)))
     assert workflow["steps"][0]["set"] == {"x": "{ {{.trigger.event.a}} } $${HOME}", "y": "{{`{{`}}no{{`}}`}}"}
+
+
+def test_a_dollar_before_a_value_is_no_reference() -> None:
+    values = {"assignments": [{"name": "x", "value": "=Total: ${{ $json.body.total }}"}]}
+    workflow = only(chain(HOOK, node("Shape", "set", {"assignments": values}, 3.4)))
+    assert workflow["steps"][0]["set"] == {"x": "Total: $${{.trigger.event.total}}"}
 
 
 def test_what_two_branches_made_differently_is_not_guessed() -> None:

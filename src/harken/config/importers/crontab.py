@@ -90,7 +90,8 @@ class _Crontab:
             fix = "Name who is told of failures: on_failure in harken.yaml"
             if value:
                 self._report.warn(place, (name,), "what jobs print is not sent by mail", fix, "ignored")
-        elif name in ("CRON_TZ", "TZ"):
+        elif name == "CRON_TZ":
+            # TZ is what commands see: cron itself does not look at it
             self._zone = value
         elif name == "RANDOM_DELAY":
             self._report.warn(place, (name,), "jobs are not delayed at random", "", "ignored")

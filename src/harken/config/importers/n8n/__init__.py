@@ -7,7 +7,7 @@ shape is kept and nothing after it happens unseen.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -39,8 +39,9 @@ def translate(text: str, *, file: str) -> Imported:
     workflows: dict[str, Mapping[str, Any]] = {}
     places: dict[str, Place] = {}
     variables: dict[str, Variable] = {}
+    addresses: set[str] = set()
     for graph in read_export(text, file=file, report=report):
-        translation = _Translation(graph, report, variables)
+        translation = _Translation(graph, report, variables, addresses)
         for node, made in translation.workflows():
             name = free_name(slug(graph.name) or "n8n", workflows)
             workflows[name] = {"name": name, **made}
@@ -56,7 +57,7 @@ class Item(msgspec.Struct, frozen=True):
     """Where the fields of an item are: in the event, in what a step gave back, or partly in an item before it."""
 
     base: tuple[str, ...]
-    trigger: Started | None = None
+    renamed: Callable[[Fields], Fields] | None = None
     own: frozenset[str] | None = None
     others: Item | None = None
     unclear: bool = False
@@ -66,14 +67,15 @@ class Item(msgspec.Struct, frozen=True):
             raise Untranslatable("what it gets depends on the branch that was taken", "Name the step: {{.steps.ID…}}")
         if self.own is not None and self.others is not None and (not fields or fields[0] not in self.own):
             return self.others.path(fields)
-        return ValuePath(base=self.base, fields=self.trigger.fields(fields) if self.trigger else fields)
+        return ValuePath(base=self.base, fields=self.renamed(fields) if self.renamed else fields)
 
 
 class _Translation:
-    def __init__(self, graph: Graph, report: Report, variables: dict[str, Variable]) -> None:
+    def __init__(self, graph: Graph, report: Report, variables: dict[str, Variable], addresses: set[str]) -> None:
         self._graph = graph
         self._report = report
         self._variables = variables
+        self._addresses = addresses
         self._seen: set[str] = set()
         self._told: set[tuple[str, str]] = set()
 
@@ -114,13 +116,28 @@ class _Translation:
             self.tell(node, remark, fix, warn=True)
         if any("cron" in (block or {}).get("schedule", {}) for block in started.blocks) and not self._graph.zone:
             self.tell(node, "the workflow names no time zone: its hours are in UTC", "Set tz:", warn=True)
-        for block in started.blocks:
-            steps = _Steps(self, self._graph, order).steps_after(node, Item(("event",), started))
+        for written in started.blocks:
+            steps = _Steps(self, self._graph, order).steps_after(node, Item(("event",), started.fields))
             if not steps:
                 self.tell(node, "starts nothing: no step follows it", "", warn=True)
                 return
+            block = self._with_an_address_of_its_own(node, written)
             note = {"description": plain_text(f"From the n8n workflow {self._graph.name}")}
             yield node, {**note, **({"trigger": dict(block)} if block else {}), "steps": steps}
+
+    def _with_an_address_of_its_own(self, node: Node, block: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """n8n has one for each method of a path; here the second of them gets another id."""
+        webhook = (block or {}).get("webhook")
+        if webhook is None:
+            return block
+        prefix = f"{webhook.get('provider', 'generic')}/"
+        address = free_name(prefix + webhook["id"], self._addresses)
+        self._addresses.add(address)
+        if address == prefix + webhook["id"]:
+            return block
+        told = f"another node has its path: here it is /webhooks/{address}"
+        self.tell(node, told, "Change the sender", warn=True)
+        return {"webhook": {**webhook, "id": address.removeprefix(prefix)}}
 
     def tell(self, node: Node, message: str, fix: str, *, warn: bool = False) -> None:
         """Say it once, although a node may be met on several ways."""
@@ -258,6 +275,7 @@ class _Steps:
                 self._translation.tell(node, "has no step: what it gets is passed on", "Check what follows", warn=True)
             return [], item
         identity = self._identity(node)
+        answer = Item(("steps", identity, "response"))
         try:
             if node.kind == "filter":
                 step: Step = {"action": "filter", "condition": condition_of(node.parameters, self._scope(item))}
@@ -267,10 +285,12 @@ class _Steps:
                 for remark, fix in made.remarks:
                     self._translation.tell(node, remark, fix, warn=True)
                 step = dict(made.step)
+                if made.fields:
+                    answer = Item(("steps", identity), made.fields)
         except Untranslatable as reason:
             self._translation.tell(node, str(reason), reason.fix)
-            return [_by_hand(identity, node)], Item(("steps", identity, "response"))
-        made_item = item if keeps_item(node) else Item(("steps", identity, "response"))
+            return [_by_hand(identity, node)], answer
+        made_item = item if keeps_item(node) else answer
         if node.kind == "set" and keeps_other_fields(node):
             made_item = Item(made_item.base, own=frozenset(step["set"]), others=item)
         return [{"id": identity, **step}], made_item

@@ -73,7 +73,7 @@ def condition_of(parameters: Mapping[str, Any], scope: Scope) -> str:
     if not isinstance(written, dict):
         raise Untranslatable("it has no conditions", "Write the condition in CEL")
     if isinstance(written.get("conditions"), list):
-        return _second_generation(written, scope, ignore_case=_ignores_case(parameters))
+        return _second_generation(written, scope, parameters)
     clauses = [
         _first_generation(kind, entry, entry.get("value1"), scope)
         for kind, entries in written.items()
@@ -101,8 +101,7 @@ def rules_of(parameters: Mapping[str, Any], scope: Scope, *, version: float) -> 
         if not isinstance(rule, dict):
             raise Untranslatable("a rule of it is no object")
         if isinstance(rule.get("conditions"), dict):
-            conditions = rule["conditions"]
-            made.append((number, _second_generation(conditions, scope, ignore_case=_ignores_case(parameters))))
+            made.append((number, _second_generation(rule["conditions"], scope, parameters)))
         else:
             kind = str(parameters.get("dataType") or "number")
             # the first version names an output for each rule, and leaves out the first of them
@@ -125,8 +124,14 @@ def _options(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
-def _ignores_case(parameters: Mapping[str, Any]) -> bool:
-    return _options(parameters).get("ignoreCase") is True
+def _ignores_case(written: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+    return _options(parameters).get("ignoreCase") is True or _options(written).get("caseSensitive") is False
+
+
+def _converts_types(written: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+    """Whether 200 is equal to the text "200"."""
+    loose = parameters.get("looseTypeValidation") or _options(parameters).get("looseTypeValidation")
+    return loose is True or _options(written).get("typeValidation") == "loose"
 
 
 def _first_generation(kind: str, entry: Mapping[str, Any], left: Any, scope: Scope) -> str:
@@ -138,9 +143,9 @@ def _first_generation(kind: str, entry: Mapping[str, Any], left: Any, scope: Sco
     return _comparison(kind, operation, one, other, scope)
 
 
-def _second_generation(written: Mapping[str, Any], scope: Scope, *, ignore_case: bool) -> str:
+def _second_generation(written: Mapping[str, Any], scope: Scope, parameters: Mapping[str, Any]) -> str:
     clauses = []
-    ignore_case = ignore_case or _options(written).get("caseSensitive") is False
+    ignore_case, loose = _ignores_case(written, parameters), _converts_types(written, parameters)
     for entry in written.get("conditions") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("operator"), dict):
             raise Untranslatable("a condition of it has no operator", "Write the condition in CEL")
@@ -154,9 +159,9 @@ def _second_generation(written: Mapping[str, Any], scope: Scope, *, ignore_case:
                 else right
             )
         if ignore_case and kind == "string" and operation in _PATTERNS:
-            clauses.append(_without_case(operation, left, right, scope))
+            clauses.append(_without_case(operation, left, right, scope, loose=loose))
         else:
-            clauses.append(_comparison(kind, operation, left, right, scope, ignore_case=ignore_case))
+            clauses.append(_comparison(kind, operation, left, right, scope, ignore_case=ignore_case, loose=loose))
     return _combine(clauses, any_of=written.get("combinator") == "or")
 
 
@@ -170,18 +175,21 @@ def _combine(clauses: list[str], *, any_of: bool) -> str:
     )
 
 
-def _without_case(operation: str, left: Any, right: Any, scope: Scope) -> str:
+def _without_case(operation: str, left: Any, right: Any, scope: Scope, *, loose: bool) -> str:
     if not isinstance(right, str) or right.startswith("="):
         message = "it compares with a value and does not regard upper and lower case"
         raise Untranslatable(message, "Write the condition in CEL, with lowerAscii()")
     form, positive = _PATTERNS[operation]
-    return _matches(left, f"(?i){form.format(pattern_of(right))}", scope, positive=positive)
-
-
-def _matches(left: Any, pattern: str, scope: Scope, *, positive: bool) -> str:
     one, _ = cel_value(left, scope)
-    other, _ = cel_value(pattern, scope)
-    return f"{'' if positive else '!'}{one}.matches({other})"
+    other, _ = cel_value(f"(?i){form.format(pattern_of(right))}", scope)
+    return f"{'' if positive else '!'}{_converted('string', one) if loose else one}.matches({other})"
+
+
+def _converted(kind: str, value: str) -> str:
+    """The value as n8n compares it where types are converted; only a value that is known is that already."""
+    if kind == "number":
+        return f"{value}.0" if value.lstrip("-").isdigit() else f"double({value})"
+    return value if value.startswith('"') else f"string({value})"
 
 
 def _regex(written: Any, *, ignore_case: bool) -> Any:
@@ -194,21 +202,37 @@ def _regex(written: Any, *, ignore_case: bool) -> Any:
     return f"(?{kept}){pattern}" if kept else pattern
 
 
-def _comparison(kind: str, operation: Any, left: Any, right: Any, scope: Scope, *, ignore_case: bool = False) -> str:
+def _comparison(
+    kind: str,
+    operation: Any,
+    left: Any,
+    right: Any,
+    scope: Scope,
+    *,
+    ignore_case: bool = False,
+    loose: bool = False,
+) -> str:
     one, path = cel_value(left, scope)
     if operation in ("exists", "notExists"):
         if path is None or not path.fields or not isinstance(path.fields[-1], str):
             raise Untranslatable(f"{operation} needs a field", "Write the condition in CEL")
-        return f"has({one})" if operation == "exists" else f"!has({one})"
+        there = path.is_there()
+        # what is null does not exist there
+        return f"{there} && {one} != null" if operation == "exists" else f"!({there}) || {one} == null"
     if operation in ("true", "false"):
         return one if operation == "true" else f"!{one}"
+    loose = loose and kind in ("string", "number")
+    one = _converted(kind, one) if loose else one
     if operation in ("empty", "isEmpty", "notEmpty", "isNotEmpty"):
         return f"size({one}) {'==' if operation in ('empty', 'isEmpty') else '>'} 0"
-    if kind == "number" and isinstance(right, str) and not right.startswith("="):
+    if (kind == "number" or operation in _LENGTHS) and isinstance(right, str) and not right.startswith("="):
         right = _number(right)
     if operation in ("regex", "notRegex"):
         right = _regex(right, ignore_case=ignore_case)
     other, _ = cel_value(right, scope)
+    if operation in _LENGTHS:
+        return f"size({one}) {_LENGTHS[operation]} {other}"
+    other = _converted(kind, other) if loose else other
     if operation in _SYMBOLS:
         if kind == "dateTime":
             one, other = f"timestamp({one})", f"timestamp({other})"
@@ -219,8 +243,6 @@ def _comparison(kind: str, operation: Any, left: Any, right: Any, scope: Scope, 
             made = f"{other} in {one}"
             return made if positive else f"!({made})"
         return f"{'' if positive else '!'}{one}.{method}({other})"
-    if operation in _LENGTHS:
-        return f"size({one}) {_LENGTHS[operation]} {other}"
     raise Untranslatable(f"the comparison {operation} of {kind} cannot be translated", "Write the condition in CEL")
 
 

@@ -72,8 +72,18 @@ class ValuePath(msgspec.Struct, frozen=True, kw_only=True):
     def as_cel(self) -> str:
         if self.functions:
             raise Untranslatable(f"{self.functions[0]} cannot be used in a condition", "Set the value in a step before")
+        return self._path(self.fields)
+
+    def is_there(self) -> str:
+        """Whether the last field exists, in CEL: `has()` takes plain names only."""
+        last = self.fields[-1]
+        if _PLAIN.fullmatch(str(last)):
+            return f"has({self.as_cel()})"
+        return f"{json.dumps(last, ensure_ascii=False)} in {self._path(self.fields[:-1])}"
+
+    def _path(self, fields: tuple[str | int, ...]) -> str:
         made = ".".join(self.base)
-        for part in self.fields:
+        for part in fields:
             plain = isinstance(part, str) and _PLAIN.fullmatch(part)
             made += f".{part}" if plain else f"[{json.dumps(part, ensure_ascii=False)}]"
         return made
@@ -141,7 +151,9 @@ def template_of(value: Any, scope: Scope) -> Any:
     text = value[1:]
     made, position = "", 0
     for piece in _PIECE.finditer(text):
-        made += _quote(text[position : piece.start()]) + _template_piece(piece[1], scope)
+        made += _quote(text[position : piece.start()])
+        # a dollar before a value, as in a price, would begin a reference
+        made += ("$" if made.endswith("$") else "") + _template_piece(piece[1], scope)
         position = piece.end()
     return made + _quote(text[position:])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,8 @@ from harken.config.importers.n8n.expressions import Scope, Untranslatable, templ
 from harken.run.url_template import UNNAMED_HOST_FIX, host_problem
 
 __all__ = ["PASSED_THROUGH", "Made", "keeps_item", "keeps_other_fields", "step_of"]
+
+Fields = tuple[str | int, ...]
 
 PASSED_THROUGH = ("noOp", "merge", "respondToWebhook")
 _REASONS: Mapping[str, tuple[str, str]] = {
@@ -30,14 +32,45 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     "executeCommand": ("commands are off by default", "Write action: shell, and set steps.allow_shell"),
 }
 _SECRET = re.compile(r"(?i)auth|cookie|token|secret|key|password")
+# of a query, in which `keywords` is none
+_SECRET_QUERY = re.compile(r"(?i)(token|secret|passw\w*|key|auth|signature|appid)$")
 _TOKEN = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-request-id")
+# settings without a counterpart here: told where a node has them
+_LEFT_OUT: Mapping[str, tuple[str, ...]] = {
+    "httpRequest": ("options.proxy", "options.allowUnauthorizedCerts", "allowUnauthorizedCerts", "options.headers"),
+    "slack": ("attachments", "otherOptions.thread_ts", "otherOptions.ephemeral"),
+    "telegram": (
+        "replyMarkup",
+        "additionalFields.parse_mode",
+        "additionalFields.reply_to_message_id",
+        "additionalFields.message_thread_id",
+        "additionalFields.disable_notification",
+    ),
+    "emailSend": (
+        "attachments",
+        "ccEmail",
+        "bccEmail",
+        "options.attachments",
+        "options.attachmentsUi",
+        "options.ccEmail",
+        "options.bccEmail",
+        "options.ccList",
+        "options.bccList",
+        "options.replyTo",
+    ),
+}
 _UNITS = {"seconds": "s", "minutes": "m", "hours": "h", "days": "d"}
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """A step without its id, the variables that it uses, and what is said about it."""
+    """A step without its id, the variables that it uses, and what is said about it.
+
+    `fields`: what the fields of its item are called below `steps.ID`, where these are not simply its response.
+    """
 
     step: Mapping[str, Any]
+    fields: Callable[[Fields], Fields] | None = None
     variables: Mapping[str, Variable] = {}
     remarks: tuple[tuple[str, str], ...] = ()
 
@@ -54,7 +87,17 @@ def step_of(node: Node, scope: Scope) -> Made:
         extra["retry"] = {"max_attempts": min(node.retries, 5)}
     if node.on_error:
         extra["on_error"] = node.on_error
-    return msgspec.structs.replace(made, step={**made.step, **extra})
+    remarks = (*made.remarks, *_left_out(node))
+    return msgspec.structs.replace(made, step={**made.step, **extra}, remarks=remarks)
+
+
+def _left_out(node: Node) -> list[tuple[str, str]]:
+    names = []
+    for written in _LEFT_OUT.get(node.kind, ()):
+        *folders, name = written.split(".")
+        if _inner(node.parameters, *folders).get(name) not in (None, "", "none", False, [], {}):
+            names.append(name)
+    return [(f"this is not taken over: {', '.join(names)}", "Look whether the step needs it")] if names else []
 
 
 def keeps_item(node: Node) -> bool:
@@ -81,11 +124,12 @@ def _http(node: Node, scope: Scope) -> Made:
     _refuse_http(given, options)
     step: dict[str, Any] = {"action": "http", "method": method, "url": url}
     headers, variables = _headers(node, scope)
-    query = _pairs(given, "queryParameters", "queryParametersUi", scope, enabled=given.get("sendQuery", True))
+    query = _query(node, scope, variables)
     # such a step would not load, and all others of the workflow not with it
     if problem := host_problem(url, headers, query):
         raise Untranslatable(problem, UNNAMED_HOST_FIX)
-    body = _body(given, scope) if given.get("sendBody", node.version < 3 and method != "GET") else {}
+    body = _body(node, scope) if given.get("sendBody", node.version < 3 and method != "GET") else {}
+    headers |= body.pop("headers", {})
     remarks = [] if "json" not in body or node.version >= 3 else [("the body is sent as JSON", "Check that it fits")]
     for name, variable in variables.items():
         what = "a credential of it is written in plain" if variable.value else "its credential is not in an export"
@@ -97,7 +141,52 @@ def _http(node: Node, scope: Scope) -> Made:
     answer = _inner(options, "response", "response")
     if answer.get("neverError") or options.get("ignoreResponseCode"):
         step["expect"] = ["2xx", "3xx", "4xx", "5xx"]
-    return Made(step=step, variables=variables, remarks=tuple(remarks))
+    return Made(step=step, fields=_answer_fields(given, options), variables=variables, remarks=tuple(remarks))
+
+
+def _answer_fields(given: Mapping[str, Any], options: Mapping[str, Any]) -> Callable[[Fields], Fields] | None:
+    """What the fields of an answer are called where n8n does not give on what was answered, but an object with it."""
+    answer = _inner(options, "response", "response")
+    whole = bool(answer.get("fullResponse") or options.get("fullResponse"))
+    is_text = answer.get("responseFormat") == "text" or given.get("responseFormat") == "string"
+    if not whole and not is_text:
+        return None
+    own_name = answer.get("outputPropertyName") or given.get("dataPropertyName") or "data"
+    body = str(own_name) if is_text else "body"
+
+    def found(fields: Fields) -> Fields:
+        if fields[:1] == (body,):
+            return ("response", *fields[1:])
+        if whole and fields == ("statusCode",):
+            return ("status_code",)
+        if whole and len(fields) == 2 and fields[0] == "headers" and str(fields[1]).lower() in _KEPT_HEADERS:
+            return ("headers", str(fields[1]).lower())
+        shown = ".".join(map(str, fields)) or "the whole answer"
+        raise Untranslatable(
+            f"it uses {shown} of an answer",
+            f"A step has response, status_code, and of headers {', '.join(_KEPT_HEADERS)}",
+        )
+
+    return found
+
+
+def _query(node: Node, scope: Scope, variables: dict[str, Variable]) -> dict[str, Any]:
+    given = node.parameters
+    enabled = given.get("sendQuery", True)
+    query = _pairs(given, "queryParameters", "queryParametersUi", scope, enabled=enabled)
+    for name in ("jsonQuery", "queryParametersJson"):
+        if given.get(name) and enabled:
+            query |= _object(given[name], scope)
+    for name, value in query.items():
+        if _SECRET_QUERY.search(name) and _is_plain(value):
+            variable = variable_name("n8n", node.name, name)
+            variables[variable] = Variable(meaning=f"the query parameter {name} of {node.name}", value=value)
+            query[name] = f"${{{variable}}}"
+    return query
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "{{" not in value and "${" not in value
 
 
 def _refuse_http(given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -118,7 +207,7 @@ def _headers(node: Node, scope: Scope) -> tuple[dict[str, Any], dict[str, Variab
     variables: dict[str, Variable] = {}
     for name, value in headers.items():
         # what is written into an export in plain is a secret that a file should not have
-        if _SECRET.search(name) and isinstance(value, str) and value and "{{" not in value and "${" not in value:
+        if _SECRET.search(name) and _is_plain(value):
             variable = variable_name("n8n", node.name, name)
             variables[variable] = Variable(meaning=f"the header {name} of {node.name}", value=value)
             headers[name] = f"${{{variable}}}"
@@ -144,7 +233,8 @@ def _pairs(given: Mapping[str, Any], name: str, old: str, scope: Scope, *, enabl
     }
 
 
-def _body(given: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+def _body(node: Node, scope: Scope) -> dict[str, Any]:
+    given = node.parameters
     kind = given.get("contentType") or given.get("bodyContentType") or "json"
     for name in ("jsonBody", "bodyParametersJson"):
         if given.get(name) and given.get("specifyBody", "json") == "json":
@@ -155,6 +245,8 @@ def _body(given: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     pairs = _pairs(given, "bodyParameters", "bodyParametersUi", scope, enabled=True)
     if kind in ("form-urlencoded", "form-data", "multipart-form-data"):
         raise Untranslatable("it sends a form", "Write body: as key=value&… and the header Content-Type")
+    if node.version >= 4:
+        pairs = _nested(pairs.items())
     return {"json": pairs} if pairs else {}
 
 
@@ -234,8 +326,17 @@ def _typed(value: Any, kind: str) -> Any:
 def _set(node: Node, scope: Scope) -> Made:
     if node.parameters.get("mode") == "raw":
         return Made(step={"action": "transform", "set": _object(node.parameters.get("jsonOutput") or "{}", scope)})
+    values = [(name, template_of(value, scope)) for name, value in _assigned(node)]
+    if not values:
+        raise Untranslatable("it sets nothing", "Leave it out")
+    with_dots = _inner(node.parameters, "options").get("dotNotation", True)
+    return Made(step={"action": "transform", "set": _nested(values) if with_dots else dict(values)})
+
+
+def _nested(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """`a.b` as `b` inside `a`."""
     made: dict[str, Any] = {}
-    for name, value in _assigned(node):
+    for name, value in values:
         place = made
         *folders, last = name.split(".")
         for folder in folders:
@@ -243,10 +344,8 @@ def _set(node: Node, scope: Scope) -> Made:
             if not isinstance(inner, dict):
                 raise Untranslatable(f"{name} is set inside a value that is no object")
             place = inner
-        place[last] = template_of(value, scope)
-    if not made:
-        raise Untranslatable("it sets nothing", "Leave it out")
-    return Made(step={"action": "transform", "set": made})
+        place[last] = value
+    return made
 
 
 def _wait(node: Node, scope: Scope) -> Made:
@@ -282,8 +381,17 @@ def _telegram(node: Node, scope: Scope) -> Made:
 
 def _email(node: Node, scope: Scope) -> Made:
     given = node.parameters
+    operation = given.get("operation") or "send"
+    if operation == "sendAndWait":
+        raise Untranslatable("it waits for an answer", "Write action: notify, and action: approve after it")
+    if operation != "send":
+        raise Untranslatable(f"mail: {operation} has no step", "Write action: http to the API of the mailbox")
     text = given.get("text") or given.get("message") or given.get("html")
-    return _notify("email", given.get("toEmail") or given.get("sendTo"), text, scope, title=given.get("subject"))
+    made = _notify("email", given.get("toEmail") or given.get("sendTo"), text, scope, title=given.get("subject"))
+    if text != given.get("html"):
+        return made
+    remark = ("its HTML is sent as text", "Write the text of the message")
+    return msgspec.structs.replace(made, remarks=(*made.remarks, remark))
 
 
 def _notify(channel: str, to: Any, text: Any, scope: Scope, title: Any = None) -> Made:

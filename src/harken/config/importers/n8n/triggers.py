@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +30,11 @@ _RSS: Mapping[str, str] = {
     "id": "id",
 }
 _MAIL: Mapping[str, str] = {"subject": "subject", "from": "from", "to": "to", "textPlain": "body", "date": "date"}
+_FAILED_RUN: Mapping[Fields, Fields] = {
+    ("execution", "id"): ("run",),
+    ("execution", "error", "message"): ("error",),
+    ("workflow", "name"): ("workflow",),
+}
 _BY_HAND = ("manualTrigger", "start", "executeWorkflowTrigger", "n8nTrigger")
 _SENDERS = {"githubTrigger": "github", "gitlabTrigger": "gitlab", "stripeTrigger": "stripe", "jiraTrigger": "jira"}
 
@@ -66,7 +71,18 @@ def _schedule(node: Node, zone: str) -> Started:
     rule = node.parameters.get("rule")
     entries = rule.get("interval") if isinstance(rule, dict) else None
     blocks = [_scheduled(entry, zone) for entry in entries or [{}] if isinstance(entry, dict)]
-    return Started(blocks=tuple({"schedule": block} for block in blocks), fields=_scheduled_fields)
+    remarks = tuple(remark for entry in entries or () if isinstance(entry, dict) for remark in _counts_anew(entry))
+    return Started(
+        blocks=tuple({"schedule": block} for block in blocks),
+        fields=_scheduled_fields,
+        remarks=tuple(dict.fromkeys(remarks)),
+    )
+
+
+def _counts_anew(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a cron line cannot say: n8n counts days from one fire to the next, across the end of a month."""
+    if (entry.get("field") or "days") == "days" and (every := _number(entry, "daysInterval", 1)) > 1:
+        yield f"every {every} days is counted anew from the first of each month", f"Write every: {every}d"
 
 
 def _scheduled(entry: Mapping[str, Any], zone: str) -> dict[str, Any]:
@@ -79,6 +95,11 @@ def _scheduled(entry: Mapping[str, Any], zone: str) -> dict[str, Any]:
         return {"every": f"{_number(entry, f'{field}Interval', usual)}{field[0]}"}
     if field == "hours":
         every = _number(entry, "hoursInterval", 1)
+        if every == 24:
+            return _cron(f"{minute} 0 * * *", zone)
+        if every < 1 or 24 % every:
+            # a cron line would begin anew each midnight
+            return {"every": f"{every}h"}
         return _cron(f"{minute} * * * *", zone) if every == 1 else _cron(f"{minute} */{every} * * *", zone)
     every = _number(entry, f"{field}Interval", 1)
     if field == "days":
@@ -141,6 +162,10 @@ def _webhook(node: Node, zone: str) -> Started:
     if node.parameters.get("responseMode") in ("lastNode", "responseNode"):
         block["respond"] = "when_done"
         remarks.append(("the sender gets the outputs of the workflow", "Write outputs: with what it waits for"))
+    options = node.parameters.get("options")
+    names = [name for name in ("ipWhitelist", "ignoreBots") if isinstance(options, dict) and options.get(name)]
+    if names:
+        remarks.append((f"this is not taken over: {', '.join(names)}", "Let a proxy before Harken refuse them"))
     methods = [str(method) for method in _list(node.parameters.get("httpMethod") or "GET")]
     if "POST" not in methods:
         remarks.append((f"it was asked with {methods[0]}: here it is sent with POST", "Change the sender"))
@@ -194,7 +219,17 @@ def _files(node: Node, zone: str) -> Started:
 
 
 def _errors(node: Node, zone: str) -> Started:
-    return Started(blocks=({"event": {"type": ["run.failed", "run.dead"]}},))
+    return Started(blocks=({"event": {"type": ["run.failed", "run.dead"]}},), fields=_failed_run_fields)
+
+
+def _failed_run_fields(fields: Fields) -> Fields:
+    found = _FAILED_RUN.get(fields)
+    if found is None:
+        shown = ".".join(map(str, fields)) or "all"
+        raise Untranslatable(
+            f"a failed run has no {shown} here", "It has run, trigger, workflow, status, error, attempt"
+        )
+    return found
 
 
 def _renamed(names: Mapping[str, str]) -> Callable[[Fields], Fields]:
