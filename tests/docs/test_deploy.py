@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -168,6 +169,29 @@ def test_the_image_has_all_that_the_package_is_built_from():
     hook = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]
     assert f"COPY {hook} /src/{Path(hook).parent}/" in copied
     assert all(name in copied for name in ("pyproject.toml", "README.md", *project["project"]["license-files"]))
+
+
+def test_only_what_an_image_is_built_from_is_sent_to_the_builder():
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    kept = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    own = [
+        line.split()[1:-1] for line in (DEPLOY / "Dockerfile").read_text("utf-8").splitlines() if line[:5] == "COPY "
+    ]
+    copied = {name for names in own for name in names if not names[0].startswith("--")}
+    assert rules[0] == "*"
+    assert kept == copied
+
+
+@pytest.mark.parametrize("path", [*COMPOSE, SINGLE / "compose.yaml"], ids=lambda path: path.name)
+def test_what_compose_demands_is_put_into_a_file_that_it_reads_itself(path: Path):
+    text = path.read_text("utf-8")
+    demanded = set(re.findall(r"\$\{(\w+):\?", text))
+    heading = text.partition("services:")[0]
+    assert demanded
+    assert {name for name in demanded if name not in heading} == set()
+    assert ".env" in heading
+    assert "export" not in heading
 
 
 def test_one_container_keeps_its_store_on_a_volume_and_can_change_nothing_else():
