@@ -30,8 +30,8 @@ def test_fix_for_an_unknown_name(name: str, known: list[str], fix: str) -> None:
 
 
 def test_unknown_key_is_told_the_known_ones_when_they_are_few() -> None:
-    assert suggest_quoted("promt", ["prompt", "id"]) == 'did you mean "prompt"?'
-    assert suggest_quoted("zzz", ["prompt", "id"]) == "known are: id, prompt"
+    assert suggest_quoted("promt", ["prompt", "id"]) == 'Did you mean "prompt"?'
+    assert suggest_quoted("zzz", ["prompt", "id"]) == "Known are: id, prompt"
     assert suggest_quoted("zzz", [f"key-{n}" for n in range(26)]) == ""
 
 

@@ -31,11 +31,11 @@ def suggest_fix(name: str, known: Iterable[str]) -> str:
 
 
 def suggest_quoted(name: str, known: Iterable[str]) -> str:
-    """Return `did you mean "x"?`, all known names when they are few, or an empty text."""
+    """Return `Did you mean "x"?`, all known names when they are few, or an empty text."""
     names = sorted(known)
     if near := _closest(name, names):
-        return f'did you mean "{near[0]}"?'
-    return f"known are: {', '.join(names)}" if 0 < len(names) <= _MOST_LISTED_QUOTED else ""
+        return f'Did you mean "{near[0]}"?'
+    return f"Known are: {', '.join(names)}" if 0 < len(names) <= _MOST_LISTED_QUOTED else ""
 
 
 def suggest_clause(name: str, known: Iterable[Any]) -> str:

@@ -137,7 +137,7 @@ def test_unknown_steps_in_templates_and_conditions_are_found(
     assert ["there is no step 'darft'" in lines[0], "there is no step 'drafft'" in lines[1]] == [True, True]
     assert ["there is no step 'nope'" in lines[2], "outputs.text: there is no step 'drat'" in lines[3]] == [True, True]
     assert len(lines) == 4
-    assert 'did you mean "draft"?' in lines[0]
+    assert 'Did you mean "draft"?' in lines[0]
 
 
 def test_steps_in_the_condition_of_a_trigger_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

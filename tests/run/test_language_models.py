@@ -28,7 +28,7 @@ def test_a_full_name_needs_no_setting() -> None:
 
 
 def test_a_misspelt_tier_is_told_with_the_nearest_one() -> None:
-    with pytest.raises(NeedsAttention, match='did you mean "balanced"'):
+    with pytest.raises(NeedsAttention, match='Did you mean "balanced"'):
         models(default="echo").resolve("balancd")
 
 

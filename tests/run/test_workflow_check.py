@@ -36,18 +36,18 @@ def where(definition: Any) -> tuple[str | int, ...]:
 
 def test_an_unknown_action_is_told_with_the_nearest_one() -> None:
     problem = the_problem(steps({"action": "htpt", "url": "https://x"}))
-    assert (problem.path, problem.suggestion) == (("steps", 0, "action"), 'did you mean "http"?')
+    assert (problem.path, problem.suggestion) == (("steps", 0, "action"), 'Did you mean "http"?')
 
 
 def test_an_unknown_key_is_told_with_the_nearest_one() -> None:
     problem = the_problem(steps({"action": "llm", "promt": "x", "prompt": "y"}))
     assert (problem.path, problem.message) == (("steps", 0, "promt"), "unknown key 'promt'")
-    assert problem.suggestion == 'did you mean "prompt"?'
+    assert problem.suggestion == 'Did you mean "prompt"?'
 
 
 def test_a_common_key_may_be_misspelt_too() -> None:
     assert the_problem(steps({"action": "filter", "condition": "true", "timout": "3s"})).suggestion == (
-        'did you mean "timeout"?'
+        'Did you mean "timeout"?'
     )
 
 
@@ -57,7 +57,14 @@ def test_a_missing_parameter_is_told() -> None:
 
 
 def test_a_step_without_an_action_is_told() -> None:
-    assert the_problem(steps({"url": "https://x"})).message == "a step needs an action"
+    problem = the_problem(steps({"url": "https://x"}))
+    assert problem.message == "a step needs an action"
+    assert problem.suggestion.startswith("Add one of agent, approve, ")
+
+
+def test_an_empty_action_is_none() -> None:
+    problem = the_problem(steps({"action": "", "channel": "x"}))
+    assert (problem.path, problem.message) == (("steps", 0, "action"), "there is no action ''")
 
 
 @pytest.mark.parametrize(
@@ -110,16 +117,16 @@ def test_branches_may_use_the_same_names() -> None:
 
 def test_service_actions_are_checked_when_they_are_known() -> None:
     assert check_workflow(steps(do("a"))) == []
-    assert the_problem(steps({"action": "desk.doo"}), actions=ACTIONS).suggestion == 'did you mean "desk.do"?'
+    assert the_problem(steps({"action": "desk.doo"}), actions=ACTIONS).suggestion == 'Did you mean "desk.do"?'
     assert check_workflow(steps(do("a", to="x", count=2)), actions=ACTIONS) == []
-    assert the_problem(steps(do("a", too="x", to="y")), actions=ACTIONS).suggestion == 'did you mean "to"?'
+    assert the_problem(steps(do("a", too="x", to="y")), actions=ACTIONS).suggestion == 'Did you mean "to"?'
     assert the_problem(steps(do("a", to="y", count="many")), actions=ACTIONS).path == ("steps", 0, "count")
 
 
 def test_what_a_template_makes_of_a_parameter_is_not_judged_before_the_run() -> None:
     assert check_workflow(steps(do("a", to="{{.x}}", count="{{.n}}")), actions=ACTIONS) == []
     assert the_problem(steps(do("a", count="{{.n}}")), actions=ACTIONS).path == ("steps", 0, "to")
-    assert the_problem(steps(do("a", to="{{.x}}", coutn=1)), actions=ACTIONS).suggestion == 'did you mean "count"?'
+    assert the_problem(steps(do("a", to="{{.x}}", coutn=1)), actions=ACTIONS).suggestion == 'Did you mean "count"?'
 
 
 def test_type_names_the_action_too() -> None:

@@ -221,9 +221,10 @@ class Compiler:
 
     def _kind(self, action: Any, keys: Mapping[str, Any]) -> StepKind | None:
         if not isinstance(action, str):
-            self.problem("a step needs an action", suggestion=f"one of {', '.join(sorted(self.kinds))}, or KIND.ACTION")
+            named = ", ".join(sorted(name for name in self.kinds if name))
+            self.problem("a step needs an action", suggestion=f"Add one of {named}, or KIND.ACTION")
             return None
-        if action in self.kinds:
+        if action and action in self.kinds:
             return self.kinds[action]
         if "." in action and (self.actions is None or action in self.actions):
             return self.kinds[""]
