@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.http.redact import hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
+from harken.http.known_secret_redaction import hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 
 TOKEN = "tok3n-5ecret-abcdef"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harken.app.redacting_services import RedactingPush
 from harken.event import Event
-from harken.http.redact import (
+from harken.http.known_secret_redaction import (
     _tokens_of,
     _words_of,
     contains_token,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harken.app.activity_counter import SAVE_SECONDS, ActivityLog
+from harken.app.event_and_run_counts_over_time import SAVE_SECONDS, ActivityLog
 from harken.operate.activity_counts import SPANS, Buckets, add_counts, merge, series
 from harken.operate.status_reload_and_backup import fixes_of
 from tests.operate.operator_world import Office

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harken.app.trigger_activity_counter import SAVE_SECONDS, TriggerActivityLog
+from harken.app.trigger_outcome_counts_over_time import SAVE_SECONDS, TriggerActivityLog
 from harken.errors import Malformed
 from harken.event import Event, Outcome, Verdict
 from harken.operate.trigger_activity_counts import HOUR, Counts, add_verdicts, document_of, merge_counts

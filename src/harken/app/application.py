@@ -25,7 +25,7 @@ from harken.config.loaded import Loaded
 from harken.config.settings import Queue, local_base
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.event import Event
-from harken.http.redact import prepare_search
+from harken.http.known_secret_redaction import prepare_search
 from harken.operate.controller_file import drop_run_file, run_file, write_run_file
 from harken.operate.fleet import READERS
 from harken.operate.load_and_check_configuration import credentials_of, load_directory

@@ -13,16 +13,16 @@ import msgspec
 import structlog
 
 from harken import __version__
-from harken.app.activity_counter import ActivityLog
 from harken.app.config_audit import FILES, changed_at_start, changed_files
 from harken.app.draft_read import DraftReads
+from harken.app.event_and_run_counts_over_time import ActivityLog
 from harken.app.file_watch import file_stamps
 from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.app.source_and_action_factory import Factory
 from harken.app.store import scratch_store
 from harken.app.stored_triggers import TriggerRows, without_collection
-from harken.app.trigger_activity_counter import TriggerActivityLog
 from harken.app.trigger_dry_run import preview
+from harken.app.trigger_outcome_counts_over_time import TriggerActivityLog
 from harken.clock import Clock, from_unix
 from harken.config.files_and_rows import query_mark
 from harken.config.loaded import Account, Loaded
@@ -30,7 +30,7 @@ from harken.config.reload_plan import carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.event import Event
 from harken.feed import Feed, Trigger
-from harken.http.redact import prepare_search
+from harken.http.known_secret_redaction import prepare_search
 from harken.ingest.feed_runtime_state import Late, TickReport
 from harken.ingest.intake import Intake
 from harken.ingest.refused_webhooks import Refusal

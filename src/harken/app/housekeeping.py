@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from harken.app.activity_counter import ActivityLog
+from harken.app.event_and_run_counts_over_time import ActivityLog
 from harken.app.feed_alerts import Alerts
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
 from harken.app.lost_event_alerts import LedgerAlerts
 from harken.app.run_alerts import RunAlerts
 from harken.app.source_and_action_factory import Factory
 from harken.app.store import OpenedStore
-from harken.app.trigger_activity_counter import TriggerActivityLog
+from harken.app.trigger_outcome_counts_over_time import TriggerActivityLog
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.refused_webhooks import Refusals

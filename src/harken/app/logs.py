@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from harken.http.redact import redact
+from harken.http.known_secret_redaction import redact
 from harken.tracing import current_context
 
 __all__ = ["set_up_logs"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harken.errors import HarkenError, addressed
-from harken.http.redact import contains_token, redact_error, scrub_bytes
+from harken.http.known_secret_redaction import contains_token, redact_error, scrub_bytes
 from harken.ticket import (
     Access,
     Actor,

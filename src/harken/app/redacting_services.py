@@ -15,7 +15,14 @@ from harken.clock import Clock
 from harken.errors import HarkenError, addressed
 from harken.event import Event
 from harken.http import Client, Connectivity, HttpSettings, Reply, ServiceClock
-from harken.http.redact import contains_token, hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
+from harken.http.known_secret_redaction import (
+    contains_token,
+    hide_tokens,
+    redact_error,
+    restore_tokens,
+    scrub,
+    scrub_bytes,
+)
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import (
     Act,

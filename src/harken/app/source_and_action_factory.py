@@ -25,7 +25,7 @@ from harken.config.loaded import Account, Loaded
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
-from harken.http.redact import redact_error, scrub
+from harken.http.known_secret_redaction import redact_error, scrub
 from harken.operate.language_models import models_of
 from harken.outgoing_rate_limit import Level, RateLimit
 from harken.run.plan import Bracket

@@ -14,7 +14,7 @@ from harken.config.loaded import Loaded
 from harken.errors import HarkenError
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.http.redact import redact
+from harken.http.known_secret_redaction import redact
 from harken.ingest.commit import Committer
 from harken.match import Read
 from harken.operate.load_and_check_configuration import credentials_of

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore, read_account
-from harken.config.agent_accounts import Agents, read_agent
+from harken.config.agent_account_bindings import Agents, read_agent
 from harken.config.compiled_workflow_file_cache import FileForms, KeptForms
 from harken.config.feed_labels import with_labels
 from harken.config.feed_sources import with_shards

@@ -2,8 +2,8 @@
 
 from harken.http.client import Client, HttpSettings
 from harken.http.connectivity import Connectivity
+from harken.http.known_secret_redaction import redact
 from harken.http.rate_limited_client import Metered
-from harken.http.redact import redact
 from harken.http.replies import Reply, Validators, mended, raise_for
 from harken.http.service_clock import ServiceClock
 

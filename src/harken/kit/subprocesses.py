@@ -19,7 +19,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import NeedsAttention, Refused, RetryLater
-from harken.http.redact import redact
+from harken.http.known_secret_redaction import redact
 from harken.source import Host
 
 __all__ = ["LONGEST_LINE", "Child", "Program", "secrets_in", "start_program"]

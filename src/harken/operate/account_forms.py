@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from harken.credentials import Credentials, StoredAccount
 from harken.errors import NotFound, Refused
-from harken.http.redact import redact
+from harken.http.known_secret_redaction import redact
 from harken.operate.load_and_check_configuration import credentials_of, load_directory
 from harken.suggest import suggest_fix
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harken.errors import HarkenError, Malformed, NeedsAttention, NotFound
 from harken.feed import Feed
-from harken.http.redact import scrub
+from harken.http.known_secret_redaction import scrub
 from harken.operate.context import Context
 from harken.operate.integrations import ask_service
 from harken.operate.output_rows import Plain, plain

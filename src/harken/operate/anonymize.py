@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from harken.http.redact import redact
+from harken.http.known_secret_redaction import redact
 
 __all__ = ["Anonymiser"]
 

@@ -14,7 +14,7 @@ from harken.durations import format_duration
 from harken.errors import NotFound, Refused
 from harken.event import Event, Verdict
 from harken.feed import INTERNAL, Feed, Trigger, TriggerState
-from harken.http.redact import contains_token, redact
+from harken.http.known_secret_redaction import contains_token, redact
 from harken.language.cel import compile_condition
 from harken.language.cel.explain import clauses
 from harken.match import Read, Rule, Rules, match, recognise

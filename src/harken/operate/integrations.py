@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, NotFound, RetryLater, addressed
 from harken.feed import Feed, FeedState, Trigger
-from harken.http.redact import redact_error, scrub
+from harken.http.known_secret_redaction import redact_error, scrub
 from harken.operate.context import Context
 from harken.operate.load_and_check_configuration import credentials_of, load_directory, site_of
 from harken.operate.output_rows import Plain, plain

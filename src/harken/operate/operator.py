@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, NotFound, StoreUnavailable
-from harken.http.redact import redact_error, scrub_bytes
+from harken.http.known_secret_redaction import redact_error, scrub_bytes
 from harken.operate import (
     agent_tools,
     audit_log_listing,

@@ -14,10 +14,10 @@ import msgspec
 
 from harken.errors import HarkenError, Malformed, Misconfigured, Refused
 from harken.operate.context import Context
-from harken.operate.draft_dry_run import Draft, dry_run, per_hour
 from harken.operate.load_and_check_configuration import finding_row, row_compiler
 from harken.operate.output_rows import Plain, plain
 from harken.operate.stored_triggers import find_row, refuse_taken, with_secrets_hidden, workflow_of
+from harken.operate.trigger_draft_dry_run import Draft, dry_run, per_hour
 from harken.operate.triggers import timeline
 from harken.operate.webhooks import PREFIX
 from harken.schedule import activations

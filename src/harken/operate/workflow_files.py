@@ -13,7 +13,7 @@ import msgspec
 from harken.config.loaded import Loaded, item
 from harken.config.workflow_file_io import LARGEST, NEW, obstacle, read_file, replace_file, revision_of
 from harken.errors import HarkenError, Misconfigured, NotFound, Outdated, Refused, Unconditional
-from harken.http.redact import hide_tokens, restore_tokens
+from harken.http.known_secret_redaction import hide_tokens, restore_tokens
 from harken.operate.context import Context
 from harken.operate.load_and_check_configuration import all_rows, findings_with
 from harken.operate.output_rows import Plain

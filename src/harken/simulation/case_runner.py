@@ -16,7 +16,7 @@ from harken.config.loaded import Loaded
 from harken.config.yaml.nodes import locate
 from harken.errors import HarkenError, Misconfigured
 from harken.feed import INTERNAL
-from harken.http.redact import redact
+from harken.http.known_secret_redaction import redact
 from harken.operate.load_and_check_configuration import load_directory
 from harken.simulation.engine import Simulation, without_logs
 from harken.simulation.expect_block_differences import Outcome, differences

@@ -17,7 +17,7 @@ from harken.clock import Clock
 from harken.config.loaded import Loaded
 from harken.errors import NeedsAttention, NotFound, RetryLater
 from harken.http import Reply
-from harken.http.redact import scrub
+from harken.http.known_secret_redaction import scrub
 from harken.operate.language_models import models_of
 from harken.run.execute import Frame
 from harken.run.language_models import ECHO, Models

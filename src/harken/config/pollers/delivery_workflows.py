@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from harken.config.accounts import plugin_of
-from harken.config.agent_accounts import Agents
+from harken.config.agent_account_bindings import Agents
 from harken.config.feeds import internal_feed
 from harken.config.findings import Path, Report
 from harken.config.loaded import item, revision

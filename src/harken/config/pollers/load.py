@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harken.config.accounts import plugin_of
-from harken.config.agent_accounts import Agents
+from harken.config.agent_account_bindings import Agents
 from harken.config.feeds import LOOPBACK_FLOOR, host_of, is_loopback, read_query
 from harken.config.findings import Finding, Path, Place, Report, other_places
 from harken.config.loaded import Account, item

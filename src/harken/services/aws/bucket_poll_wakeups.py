@@ -15,7 +15,7 @@ import structlog
 
 from harken.errors import HarkenError
 from harken.kit.object_listing import BucketListing, shown_key
-from harken.services.aws.sns_envelope import read_notification
+from harken.services.aws.sns_notification_in_sqs_message import read_notification
 from harken.services.aws.sqs import MOST, Message, Queue
 from harken.source import Announced, Batch, Cursor, Host
 

@@ -26,7 +26,7 @@ from harken.kit import ParamsModel
 from harken.kit.stream_messages import MessageQuery, MessageReader
 from harken.services.aws.api import ENVIRONMENT, Aws, AwsAccount
 from harken.services.aws.idempotency import KEY_ATTRIBUTE, deduplication_id
-from harken.services.aws.sns_envelope import Notification, read_notification
+from harken.services.aws.sns_notification_in_sqs_message import Notification, read_notification
 from harken.source import Act, Batch, Call, Cursor, Gap, Host, Lag, Plugin, Rejected
 
 __all__ = ["MOST", "QUEUE_NAME", "Message", "Queue", "SqsQuery", "SqsStream", "plugin"]

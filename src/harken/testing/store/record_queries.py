@@ -11,7 +11,7 @@ from harken.feed import INTERNAL
 from harken.runs import Again, Dead, Finished
 from harken.store import Backlog, Page, Settlement, Store
 from harken.testing.store.claims import step
-from harken.testing.store.event_history_columns import HistoryContract
+from harken.testing.store.columnar_event_history import HistoryContract
 from harken.testing.store.leases import rest
 from harken.testing.store.paging import PagingContract
 from harken.testing.store.subject_index import ObjectsContract
