@@ -24,6 +24,7 @@ from harken.testing.fakes import Answer, Listing
 NURSERY = Path(__file__).with_name("process_forker.py")
 SECRET = "not much of a secret"
 PAGE = 10
+SLOW = 0.2
 
 MAIN = """
 store: harken.db
@@ -72,12 +73,17 @@ class Sink:
 
     def __init__(self) -> None:
         self.got: dict[tuple[str, str, str], list[str]] = {}
+        self.order: list[tuple[str, str, str]] = []
         self.url = ""
 
     async def take(self, request: web.Request) -> web.Response:
         said = await request.json()
         what = (said["of"], said["id"], request.match_info["step"])
         self.got.setdefault(what, []).append(request.headers["Idempotency-Key"])
+        self.order.append(what)
+        if what[2] == "two" and len(self.order) % 4 == 0:
+            # a kill may come after the effect and before its answer
+            await asyncio.sleep(SLOW)
         return web.json_response({"ok": True})
 
     @asynccontextmanager

@@ -111,6 +111,7 @@ async def test_nothing_is_lost_or_doubled_by_kill_9(tmp_path: Path) -> None:
         assert Counter(run.status for run in runs) == Counter(done=len(runs))
         assert await on.flaws() == []
         assert_effects_repeat_only_with_their_key(on)
+        assert_a_step_that_is_over_is_not_executed_again(on)
         print(f"{on.rounds} kills, {len(runs)} runs, {on.sender.tries} deliveries")  # noqa: T201
 
 
@@ -137,3 +138,13 @@ def assert_effects_repeat_only_with_their_key(on: Scene) -> None:
     ids = [("posting", id) for id in on.shop.added] + [("hooks", id) for id in on.sender.accepted]
     came = {what for what in on.sink.got if what[:2] != ("hooks", on.sender.next)}
     assert came == {(*about, step) for about in ids for step in ("one", "two")}
+
+
+def assert_a_step_that_is_over_is_not_executed_again(on: Scene) -> None:
+    """The second step begins when the record of the first is on the disk, so no kill lets the first come after it."""
+    begun: set[tuple[str, str]] = set()
+    for of, id, step in on.sink.order:
+        if step == "two":
+            begun.add((of, id))
+        else:
+            assert (of, id) not in begun, f"{of} {id}: its first step was executed again after its second"
