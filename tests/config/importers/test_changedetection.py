@@ -46,6 +46,14 @@ def test_addresses_of_notifications_and_secret_headers_stand_nowhere_but_in_vari
     assert made.variables["SHOP_EXAMPLE_BOOTS_COOKIE"].value == "sid=secret"
 
 
+def test_a_password_in_an_address_stands_nowhere_but_in_a_variable() -> None:
+    made = imported(url="https://me:hidden@shop.example/boots")
+    (workflow,) = made.workflows.values()
+    assert workflow["trigger"]["poll"]["query"]["url"] == "${SHOP_EXAMPLE_BOOTS_URL}"
+    assert "hidden" not in str((made.workflows, made.findings))
+    assert made.variables["SHOP_EXAMPLE_BOOTS_URL"].value == "https://me:hidden@shop.example/boots"
+
+
 def test_its_own_interval_counts_unless_the_default_is_asked_for() -> None:
     own = {"weeks": None, "days": 1, "hours": 1, "minutes": 30, "seconds": None}
     (workflow,) = imported(time_between_check=own).workflows.values()

@@ -18,6 +18,7 @@ _DEFAULT_INTERVAL = 3 * 3_600
 _SIMPLE_JSON = re.compile(r"\$?\.?([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[\d+\])*)")
 _REGEX = re.compile(r"/(.*)/([a-z]*)", re.DOTALL)
 _TOKEN = re.compile(r"\{\{\s*([a-z_]+)\s*\}\}")
+_WITH_PASSWORD = re.compile(r"[a-zA-Z]+://[^/?#@]*:[^/?#]*@")
 _SECRET_HEADER = re.compile(r"(?i)auth|cookie|token|secret|key|password")
 _TEXTS: Mapping[str, str] = {
     "watch_url": "{{.trigger.event.url}}",
@@ -165,7 +166,7 @@ class _Datastore:
             )
         if not url.lower().startswith(("http://", "https://")):
             raise _Untranslatable("only http and https can be watched", "Watch files with a trigger file:")
-        query: dict[str, Any] = {"url": plain_text(url)}
+        query: dict[str, Any] = {"url": self._address(name, url)}
         filters = [*_texts(watch.get("include_filters") or watch.get("css_filter"))]
         for tag in self._tags_of(watch):
             filters += _texts(tag.get("include_filters"))
@@ -177,6 +178,13 @@ class _Datastore:
         if headers:
             query["headers"] = {key: self._header(name, key, str(value)) for key, value in headers.items()}
         return query
+
+    def _address(self, name: str, url: str) -> str:
+        if not _WITH_PASSWORD.match(url):
+            return plain_text(url)
+        variable = variable_name(name, "url")
+        self._variables[variable] = Variable(meaning=f"the address of {name}, with its password", value=url)
+        return f"${{{variable}}}"
 
     def _header(self, name: str, key: str, value: str) -> str:
         if not _SECRET_HEADER.search(key):
@@ -239,7 +247,7 @@ def _texts(value: Any) -> list[str]:
 
 def _title(watch: Mapping[str, Any]) -> str:
     named = watch.get("title") or watch.get("page_title")
-    return str(named).strip() if named else re.sub(r"^[a-z]+://(www\.)?|[?#].*$", "", watch["url"].strip())
+    return str(named).strip() if named else re.sub(r"^[a-z]+://([^/?#]*@)?(www\.)?|[?#].*$", "", watch["url"].strip())
 
 
 def _shown(watch: Mapping[str, Any]) -> str:
