@@ -2,7 +2,7 @@
 
 The CEL library returns errors as values that are true in Python, cuts text at a NUL, and crashes on deep nesting: this
 file hides that. Only the parts of an event that conditions read are converted, because converting costs more than
-evaluating; what is plain is decided without CEL (see plain.py).
+evaluating; what is plain is decided without CEL (see fast_path.py).
 """
 
 from __future__ import annotations
