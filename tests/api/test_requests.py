@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harken.api.request_rate import RequestRate
+from harken.api.routes import ROUTES
 from harken.errors import Malformed, TooManyRequests
-from harken.operate.paging import id_after, page_by, to_cursor
+from harken.operate.paging import bind_cursor, id_after, page_by, to_cursor
 from tests.api.server import JSON, Reply, Served, serving
 from tests.operate.operator_world import opened
 
@@ -51,6 +52,35 @@ async def test_json_that_two_readers_may_understand_differently_is_refused(serve
                                   "/api/events?include=everything", "/api/events?limit=1&limit=2"])  # fmt: skip
 async def test_queries_that_mean_nothing_are_refused(served: Served, path: str) -> None:
     assert_problem(await served.send("GET", path), 400, "malformed", path.partition("?")[0])
+
+
+PAGES = [route for route in ROUTES.values() if route.pages]
+
+
+async def test_a_cursor_of_another_list_is_refused_by_every_list(served: Served) -> None:
+    wrong: dict[tuple[str, str], object] = {}
+    for route in PAGES:
+        for other in PAGES:
+            for key in (7, "a"):
+                cursor = bind_cursor(to_cursor(key) or "", other.operation, {})
+                reply = await served.send("GET", f"{route.path}?cursor={cursor}")
+                told = (reply.status, reply.json().get("code"), "another list" in reply.json().get("detail", ""))
+                if route is not other and told != (400, "malformed", True):
+                    wrong[other.operation, route.operation] = told
+        with_filters = [name for name in route.params if name not in ("cursor", "limit", "fields", "include", "before")]
+        for name in with_filters:
+            cursor = bind_cursor(to_cursor(7) or "", route.operation, {name: "x"})
+            reply = await served.send("GET", f"{route.path}?cursor={cursor}")
+            if reply.status != 400 or "other filters" not in reply.json()["detail"]:
+                wrong[route.operation, name] = reply.status
+    assert wrong == {}
+
+
+async def test_the_next_page_may_be_larger_and_show_other_fields(served: Served) -> None:
+    await served.office.shows(*(served.office.incident(f"INC-{n}") for n in range(7)))
+    first = (await served.send("GET", "/api/events?limit=2&include=data&fields=id")).json()
+    rest = (await served.send("GET", f"/api/events?limit=6&cursor={first['next']}")).json()
+    assert [len(first["items"]), len(rest["items"]), rest["next"]] == [2, 5, None]
 
 
 @pytest.mark.parametrize("number", [b"1.0", b"1e0", b"10e-1"])

@@ -49,6 +49,7 @@ from harken.operate.idempotency import Answer, once
 from harken.operate.merge_events_and_runs import Moved, Position, merge
 from harken.operate.output_rows import Plain
 from harken.operate.owner_access import Ownership
+from harken.operate.paging import bind_cursor, unbind_cursor
 from harken.operate.permissions import RUNS_TAIL, TAIL, require_role
 from harken.operate.pollers import Pollers
 from harken.operate.principal import OPERATOR, Principal
@@ -206,6 +207,13 @@ def _required(operation: str) -> tuple[str, ...]:
     return tuple(one.name for one in taken if one.kind is one.KEYWORD_ONLY and one.default is one.empty)
 
 
+@cache
+def _has_pages(operation: str) -> bool:
+    """Whether it is a list with a cursor; that of a reset is a flag."""
+    cursor = inspect.signature(OPERATIONS[operation]).parameters.get("cursor")
+    return cursor is not None and cursor.default == ""
+
+
 def _changed(params: Mapping[str, Any], answer: Plain) -> str:
     """What was changed: its name, or its whole id, of which the caller may have given the beginning or nothing."""
     given = str(params.get("name") or params.get("id") or params.get("ticket") or "")
@@ -280,6 +288,9 @@ class Operator:
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise Malformed(f"{name} is larger than any id")
         permission = require_role(self._principal, operation)
+        asked = params
+        if params.get("cursor") and _has_pages(operation):
+            params = params | {"cursor": unbind_cursor(params["cursor"], operation, asked)}
         if missing := [name for name in _required(operation) if name not in params]:
             raise Malformed(f"{operation} needs {missing[0]}", fix=f"Send {missing[0]}")
         context = self._context.acting_as(self._principal, self._report)
@@ -298,6 +309,8 @@ class Operator:
                 # who was forgotten must not be remembered here
                 what, detail = answer["subject"], {name: answer[name] for name in FORGOTTEN}
             await self._audit(self._who(params), operation, what, detail | self._token())
+        if _has_pages(operation) and answer["next"] is not None:
+            answer = answer | {"next": bind_cursor(answer["next"], operation, asked)}
         return ownership.show(permission, answer)
 
     def _who(self, params: Mapping[str, Any]) -> str:

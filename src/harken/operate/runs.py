@@ -16,7 +16,7 @@ from harken.operate.idempotency import request_name
 from harken.operate.list_filter import DEAD_FIELDS, RUN_FIELDS, Where, filter_page
 from harken.operate.output_rows import Plain, dead_row, run_detail, run_row
 from harken.operate.owner_access import visible
-from harken.operate.paging import MOST, bounded, id_after, to_cursor
+from harken.operate.paging import MOST, bounded, id_after, letter_after, to_cursor
 from harken.runs import Run, RunState, Workflow
 from harken.suggest import suggest_fix
 
@@ -182,7 +182,7 @@ async def list_dead(context: Context, *, where: str = "", cursor: str = "", limi
         known = Where(where, DEAD_FIELDS)
         read, see = partial(list_dead, context), visible(context, "trigger")
         return await filter_page(read, known, {}, (), see, cursor, bounded(limit))
-    found = await context.store.dead(before=id_after(cursor), limit=bounded(limit))
+    found = await context.store.dead(before=letter_after(cursor), limit=bounded(limit))
     return {"items": [dead_row(letter, context.feed_label) for letter in found.items], "next": to_cursor(found.next)}
 
 

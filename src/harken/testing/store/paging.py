@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any, ClassVar
 
+import pytest
+
+from harken.errors import Malformed
 from harken.operate.operator import Operator
+from harken.runs import Dead
+from harken.store import Settlement
 from harken.testing.store.world import Given, StoreWorld
 
 __all__ = ["PagingContract"]
@@ -64,6 +69,37 @@ class PagingContract(StoreWorld):
             told += [row["what"] for row in page]
             await given.store.audit("people", "thing.done", "later", {})
         assert told == [f"thing{n}" for n in reversed(range(60))]
+
+    async def test_pages_of_dead_letters_have_runs_and_refused_events_each_once(self, given: Given) -> None:
+        runs = await given.fires(*(f"s{n}" for n in range(5)))
+        claims = await given.store.claim("w", 10, 60.0)
+        await given.store.settle([Settlement(id=one.id, token=one.token, outcome=Dead(error="x")) for one in claims])
+        for n in range(7):
+            await given.store.dead_letter("inbox", given.entry(f"refused{n}").event, "a number too large")
+        operator = Operator(given.store, None, None, given.clock)
+        whole = (await operator.call("dead.list", limit=50))["items"]
+        for limit in (1, 3, 5, 12):
+            seen = [row async for page in _pages(operator, "dead.list", limit) for row in page]
+            assert seen == whole, limit
+        assert sorted(row["id"] for row in whole if row["what"] == "run") == sorted(runs)
+        assert len({row["id"] for row in whole}) == 12
+
+    async def test_a_cursor_of_another_list_or_of_other_filters_is_refused(self, given: Given) -> None:
+        await given.fires("a", "b", "c")
+        for n in range(3):
+            await given.store.audit("people", "thing.done", f"thing{n}", {})
+        operator = Operator(given.store, None, None, given.clock)
+        lists = ("events.list", "runs.list", "audit.list", "triggers.list")
+        cursors = {name: (await operator.call(name, limit=1))["next"] for name in lists}
+        for name in lists:
+            assert (await operator.call(name, limit=1, cursor=cursors[name]))["items"], name
+            for other in (*lists, "dead.list", "feeds.list"):
+                if other != name:
+                    with pytest.raises(Malformed, match=f"of another list than {other}"):
+                        await operator.call(other, cursor=cursors[name])
+        for name, filters in (("events.list", {"key": "a:None"}), ("runs.list", {"status": "ready"})):
+            with pytest.raises(Malformed, match=f"of {name} with other filters"):
+                await operator.call(name, cursor=cursors[name], **filters)
 
 
 async def _events(given: Given) -> AsyncIterator[Any]:

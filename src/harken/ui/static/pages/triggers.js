@@ -31,7 +31,7 @@ export default function Triggers() {
 
 /** The pages of the list, one after the other as they are needed; the pages that are there are read again in a while. */
 function usePages({ q, status, where }) {
-  const [state, setState] = useState({ rows: null, next: null, error: null });
+  const [state, setState] = useState({ rows: null, next: null, chosen: "", error: null }); // `next` is of the rows that were chosen so
   const asking = useRef(0);
   const busy = useRef({ refreshing: false, growing: "" });
   const condition = [where && `(${where}\n)`, status && `status == ${JSON.stringify(status)}`, q && `name.contains(${JSON.stringify(q)})`].filter(Boolean).join(" && ");
@@ -47,7 +47,7 @@ function usePages({ q, status, where }) {
         rows.push(...page.items);
         cursor = page.next;
       } while (cursor && rows.length < kept.length + wanted);
-      setState({ rows, next: cursor, error: null });
+      setState({ rows, next: cursor, chosen: condition, error: null });
     } catch (error) {
       if (mine === asking.current) setState((before) => ({ ...before, error }));
     }
@@ -61,7 +61,7 @@ function usePages({ q, status, where }) {
   };
   const more = async () => {
     const { rows, next } = state;
-    if (!next || busy.current.growing === next) return;
+    if (!next || state.chosen !== condition || busy.current.growing === next) return;
     busy.current.growing = next;
     await load(next, LARGEST_PAGE, rows);
     if (busy.current.growing === next) busy.current.growing = "";
