@@ -39,6 +39,21 @@ async def test_a_plan_has_the_exact_ids_and_does_nothing_yet(office: Office) -> 
     assert await statuses(office) == {"A": "failed", "B": "failed", "C": "failed"}
 
 
+async def test_a_plan_that_is_asked_for_again_with_its_key_is_the_one_that_was_made(office: Office) -> None:
+    await fails(office, "A")
+
+    async def plan() -> Answer:
+        answer = await office.ask("bulk.plan", action="retry", where='status == "failed"')
+        return Answer(200, json.dumps(answer))
+
+    first = json.loads((await once(office.store, "a", "k", "f", office.clock.now, plan)).body)
+    # the process died before it had answered, and then there were more
+    await office.store.delete(REQUEST, hashlib.sha256(b"a\nk").hexdigest())
+    await fails(office, "B")
+    again = json.loads((await once(office.store, "a", "k", "f", office.clock.now, plan)).body)
+    assert again == first == await office.ask("bulk.show", id=first["id"])
+
+
 async def test_executing_it_touches_only_what_it_names(office: Office) -> None:
     await fails(office, "A", "B")
     plan = await office.ask("bulk.plan", action="retry", where='status == "failed"')

@@ -89,8 +89,9 @@ async def make_plan(
         "refused": [],
         "started": [],
     }
-    # a request that is repeated with its key makes the same plan
-    await context.store.put(PLAN, id, value, expect=0)
+    if await context.store.put(PLAN, id, value, expect=0) is None:
+        # a request that is repeated with its key gets the plan that it made, whatever would be chosen by now
+        return await show(context, id=id)
     return _row(id, value)
 
 
