@@ -366,6 +366,44 @@ async def test_an_owner_uses_no_secret_but_those_that_their_trigger_brought(hous
     assert own.status != 403
 
 
+async def test_a_draft_with_the_name_of_anothers_trigger_gets_none_of_its_secrets(house: House) -> None:
+    office = house.served.office
+    loaded = office.operator.loaded
+    assert loaded is not None
+    office.operator.loaded = replace(loaded, rows={"anas": "row-7", "bobs": "row-8"})
+    given = {"name": "bobs", "provider": "json", "workflow": {"steps": []}}
+    config = {"url": "https://ana.example/${secret:trigger-row-8-x}"}
+    for operation in ("triggers.draft", "triggers.create"):
+        reply = await house.call(operation, "ana-operator", **given, config=config)
+        assert (reply.status, reply.json()["detail"]) == (403, "this token may not use the secret trigger-row-8-x")
+
+
+async def test_an_owner_does_not_have_a_feed_begin_anew_that_triggers_of_others_hear(house: House) -> None:
+    store = house.served.office.store
+    before = await store.state("deploys")
+    for given in ({}, {"yes": True}):
+        reply = await house.call("triggers.reset", "ana-operator", name="anas", cursor=True, **given)
+        assert (reply.status, "triggers of others" in reply.json()["detail"]) == (409, True)
+        assert [name for name in ("bobs", "shared") if name in reply.body.decode()] == []
+    after = await store.state("deploys")
+    assert (after.memory, after.cursor, after.baselined) == (before.memory, before.cursor, before.baselined)
+    assert (await house.call("triggers.reset", "ana-operator", name="anas")).status == 200
+    assert (await house.call("triggers.reset", "operator", name="anas", cursor=True, yes=True)).status == 200
+
+
+async def test_what_somebody_else_has_starred_stays_starred(house: House) -> None:
+    bob = (await house.served.office.operator.call("tokens.create", name="bob", role="operator", owner="bob"))["token"]
+    starred = await house.call("events.star", bob, id=2, trigger="bobs", note="for the review")
+    others = [
+        (await house.call(operation, "ana-operator", id=2, trigger="anas")).status
+        for operation in ("events.star", "events.unstar")
+    ]
+    [kept] = (await house.call("triggers.bank", bob, name="bobs")).json()["starred"]
+    again = await house.call("events.star", bob, id=2, trigger="bobs", note="reviewed")
+    assert (starred.status, others, kept["star"]["note"], again.status) == (200, [409, 409], "for the review", 200)
+    assert (await house.call("events.unstar", bob, id=2, trigger="bobs")).status == 200
+
+
 async def test_the_steps_of_a_shared_workflow_are_not_edited_by_those_it_is_shared_with(house: House) -> None:
     office = house.served.office
     started = (await house.call("workflows.run", "ana-operator", name="shared")).json()["id"]

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from harken.errors import Forbidden, NotFound
+from harken.errors import Forbidden, NotFound, Refused
 from harken.event import Recorded
+from harken.feed import Feed
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain, own_secrets
 from harken.operate.permissions import Permission
 from harken.operate.principal import Principal
 from harken.runs import Run
 
-__all__ = ["Ownership", "visible", "visible_rows", "whose"]
+__all__ = ["Ownership", "triggers_beside", "visible", "visible_rows", "whose"]
 
 _SECRET = re.compile(r"\$\{\s*secret\s*:([^}]*)", re.IGNORECASE)
 OPERATORS = "operator"
@@ -166,8 +167,9 @@ class Ownership:
 
     def _admit_secrets(self, name: str, given: Mapping[str, Any]) -> None:
         """A row of an owner uses no secrets but its own: its steps could send others to anybody."""
-        loaded = self._context.loaded
-        row = loaded.rows.get(self._name_of(name), "") if loaded is not None else ""
+        loaded, named = self._context.loaded, self._name_of(name)
+        # a new one may have been given the name of somebody else's, whose secrets it must not get
+        row = loaded.rows.get(named, "") if loaded is not None and self.owns(named) else ""
         for found in _references(given):
             if not row or not found.startswith(own_secrets(row)):
                 raise Forbidden(
@@ -235,6 +237,15 @@ def visible_rows(context: Context, by: str, rows: Iterable[Plain]) -> list[Plain
     """The rows of a list that is in memory as a whole, as the caller sees them."""
     see = visible(context, by)
     return [shown for row in rows if (shown := see(row)) is not None]
+
+
+def triggers_beside(context: Context, trigger: str, feed: Feed, would: str, fix: str) -> list[str]:
+    """The other triggers that hear of the feed. Raises Refused if one of them is not the caller's: it `would` …"""
+    others = sorted(one.name for one in context.triggers().values() if feed.name in one.feeds and one.name != trigger)
+    ownership = Ownership(context, context.principal)
+    if context.principal.limited and not all(ownership.owns(name) for name in others):
+        raise Refused(f"{feed.display_name} is also read for triggers of others, which would {would}", fix=fix)
+    return others
 
 
 def _references(value: Any) -> Iterator[str]:

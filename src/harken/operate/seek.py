@@ -21,7 +21,7 @@ from harken.operate.context import Context
 from harken.operate.engine_protocol import Preview
 from harken.operate.events import moment_of
 from harken.operate.output_rows import Plain, plain, title_of, trigger_type
-from harken.operate.owner_access import Ownership
+from harken.operate.owner_access import triggers_beside
 from harken.operate.wording import count
 from harken.source import Located
 
@@ -123,13 +123,14 @@ async def _seek_stream(
     context: Context, state: TriggerState, trigger: Trigger, feed: Feed, found: FeedState, line: datetime, *, do: bool
 ) -> Plain:
     """Show what the broker has from there on; or leave word for who follows the stream, and have it look at once."""
-    others = _others(context, state, feed)
+    fix = f"Replay what is stored: harken events replay --since TIME --trigger {state.name}"
+    others = triggers_beside(context, state.name, feed, "move with it", fix)
     cursor = stored_position(found.cursor)[0]
     place = await context.running().locate(feed.name, line, cursor)
     if place is None:
         raise Refused(
             f"{feed.display_name} cannot be read from another time: its service has no such positions",
-            fix=f"Replay what is stored: harken events replay --since TIME --trigger {state.name}",
+            fix=fix,
         )
     back = place.skipped <= place.again
     if do:
@@ -163,20 +164,6 @@ def _stream_sentence(place: Located, line: datetime, known: int, undecided: int)
         f"{there} would be read, {place.again} of them before the position of the stream; "
         f"{known} of that time are stored and would not fire twice{decided}"
     )
-
-
-def _others(context: Context, state: TriggerState, feed: Feed) -> list[str]:
-    """The other triggers of the stream, which move with it. Raises Refused if one of them is somebody else's."""
-    others = sorted(
-        one.name for one in context.triggers().values() if feed.name in one.feeds and one.name != state.name
-    )
-    ownership = Ownership(context, context.principal)
-    if context.principal.limited and not all(ownership.owns(name) for name in others):
-        raise Refused(
-            f"{feed.display_name} is also followed for triggers of others, which would move with it",
-            fix=f"Replay what is stored: harken events replay --since TIME --trigger {state.name}",
-        )
-    return others
 
 
 async def _known(

@@ -51,6 +51,7 @@ async def star(context: Context, *, id: int, trigger: str = "", note: str = "") 
         raise NotFound(f"there is no event {id}", fix="See: harken events list")
     if trigger:
         await context.trigger(trigger)
+    await _refuse_others_star(context, id)
     value = {"by": context.principal.who, "at": plain(context.clock.now()), "trigger": trigger, "note": note}
     await context.store.put(STARRED, str(id), value)
     return {"event": id, "starred": True, **value}
@@ -58,9 +59,17 @@ async def star(context: Context, *, id: int, trigger: str = "", note: str = "") 
 
 async def unstar(context: Context, *, id: int, trigger: str = "") -> Plain:
     """Let retention have the event again."""
+    await _refuse_others_star(context, id)
     if not await context.store.delete(STARRED, str(id)):
         raise NotFound(f"event {id} is not starred")
     return {"event": id, "starred": False}
+
+
+async def _refuse_others_star(context: Context, id: int) -> None:
+    """Raise Refused if somebody else has starred the event, and who asks may change only what is theirs."""
+    found = await context.store.get(STARRED, str(id))
+    if context.principal.limited and found is not None and found.value.get("by", "") != context.principal.who:
+        raise Refused(f"event {id} was starred by somebody else", fix="It stays as long as they want it to")
 
 
 async def is_starred(context: Context, id: int) -> bool:

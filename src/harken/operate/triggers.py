@@ -19,7 +19,7 @@ from harken.operate.clause_blame import recent_blame
 from harken.operate.context import Context
 from harken.operate.list_filter import TRIGGER_FIELDS, Where
 from harken.operate.output_rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
-from harken.operate.owner_access import visible
+from harken.operate.owner_access import triggers_beside, visible
 from harken.operate.paging import bounded, name_after, to_cursor
 from harken.operate.rate_limits import budget_of
 from harken.operate.stored_triggers import find_row, row_view
@@ -352,14 +352,21 @@ async def _refuse_over(context: Context, state: TriggerState, feed: Feed | None)
 async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:
     """Clear errors and pause. With `cursor`, also forget what was read and start at now."""
     state = await context.trigger(name)
+    if cursor:
+        others = await _triggers_that_begin_anew(context, name)
     if cursor and not yes:
-        feed = await context.feed_of(name)
-        others = sorted(other for other, one in context.triggers().items() if feed in one.feeds and other != name)
         shared = f", which {', '.join(others)} also listens to" if others else ""
         message = f"resetting the cursor of {name} wipes what its feed has read and remembers{shared}"
         raise Refused(message, fix=f"If you mean it: harken triggers reset {name} --cursor --yes")
     await context.store.reset(state.name, cursor=cursor)
     return await _row_after_change(context, name)
+
+
+async def _triggers_that_begin_anew(context: Context, name: str) -> list[str]:
+    """The other triggers of its feed. Raises Refused if one of them is somebody else's."""
+    feed = context.feeds().get(await context.feed_of(name))
+    fix = f"Clear its errors alone: harken triggers reset {name}"
+    return triggers_beside(context, name, feed, "begin anew with it", fix) if feed is not None else []
 
 
 async def release(context: Context, *, name: str) -> Plain:
