@@ -11,7 +11,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from uuid import uuid4
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +19,7 @@ from harken.errors import HarkenError, Malformed, NeedsAttention, NotFound
 from harken.feed import Feed
 from harken.http.known_secret_redaction import scrub
 from harken.operate.context import Context
+from harken.operate.idempotency import new_id
 from harken.operate.integrations import ask_service
 from harken.operate.output_rows import Plain, plain
 from harken.source import Call, Host, Plugin, Tool
@@ -436,7 +436,7 @@ async def call(
     if offer is None:
         raise NotFound(f"there is no tool {name[:LONGEST_NAME]}", fix="List the tools to see which there are")
     params = _fitting(offer.tool.params, arguments or {}, name)
-    use = Call(params=params, account=offer.account.model, host=offer.host, idempotency_key=uuid4().hex)
+    use = Call(params=params, account=offer.account.model, host=offer.host, idempotency_key=new_id(name).hex)
     answer = await ask_service(offer.tool.run(use), loaded, name, offer.account, seconds=PATIENCE_SECONDS)
     return {"result": _fit_to_show(answer, name, loaded)}
 
