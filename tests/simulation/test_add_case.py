@@ -158,6 +158,87 @@ def test_the_same_value_has_the_same_stand_in_everywhere():
     assert anonymiser.data({"note": f"{SECRET} is it"}, keep=[("note",)]) == {"note": "*** is it"}
 
 
+STRANGERS = "hunter2-of-somebody"
+PERSONAL = "16C7e42F292c6912E7710c838347Ae178B4a"
+RANDOM = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+ODD_PLACES: dict[str, Any] = {
+    "a header": {"headers": {"X-Api-Key": STRANGERS, "Set-Cookie": STRANGERS, "Proxy-Authorization": STRANGERS}},
+    "words in capitals": {"apiKey": STRANGERS, "accessKey": STRANGERS, "sessionId": STRANGERS},
+    "another word for it": {"passphrase": STRANGERS, "pwd": STRANGERS, "auth": STRANGERS, "pin": STRANGERS},
+    "a name beside its value": {
+        "fields": [{"name": "X-Api-Key", "value": STRANGERS}, {"key": "pwd", "value": STRANGERS}]
+    },
+    "a pair": {"headers": [["authorization", STRANGERS], ["x-token", STRANGERS]]},
+    "below a name": {"credentials": {"prod": {"db": STRANGERS}}, "tokens": {"ci": [STRANGERS]}},
+    "JSON in a text": {"message": json.dumps({"password": STRANGERS, "inner": json.dumps({"token": STRANGERS})})},
+    "a form in a text": {"body": f"grant=1&client_secret={STRANGERS}&scope=x"},
+    "an address": {"store": f"postgresql://app:{STRANGERS}@localhost/app", "queue": f"amqp://:{STRANGERS}@mq"},
+    "a known form": {
+        "value": "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "other": "xoxb-17653672481-19874698323-pdFZKVeTuE8sk7oOcHrzqqgy",
+    },
+    "a JWT": {"v": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"},
+    "random letters": {"value": RANDOM, "note": "f3a91c07be52d846f3a91c07be52d846"},
+}
+"""Secrets of strangers, as services send them; those that are random are found by what they look like."""
+NEVER = (STRANGERS, RANDOM, PERSONAL, "eyJzdWIi", "f3a91c07be52d846")
+
+
+@pytest.mark.parametrize("place", ODD_PLACES)
+def test_a_secret_of_a_stranger_is_found_wherever_it_stands(place: str, site: Path, capsys: pytest.CaptureFixture[str]):
+    (event,) = recorded(site, INCIDENT | {"details": ODD_PLACES[place]})
+
+    row = added(site, capsys, str(event))
+
+    text = (site / row["file"]).read_text("utf-8")
+    assert [one for one in NEVER if one in text] == []
+    assert (row["kept"], run_cases(site).failed) == ([], 0)
+
+
+PEOPLE: dict[str, Any] = {
+    "several": {"assignees": ["Ana", "Bo"], "reviewers": [{"login": "Ana"}], "members": ["Bo"]},
+    "by whom": {"created_by": "Ana", "updatedBy": "Bo", "actor": "Ana", "authorName": "Bo"},
+    "names of fields": {"votes": {"Ana@company.example": 1, "Bo@company.example": 2}},
+    "a number": {"phone": 491701234567, "faxNumber": "x", "mobile": 4_930_123},
+    "JSON in a text": {"payload": '{"assignee": {"name": "Ana"}, "email": "Bo@company.example"}'},
+    "a form in a text": {"body": "user=Ana&email=Bo%40company.example"},
+    "an IPv6 address": {"seen": "2001:db8:85a3::8a2e:370:7334", "other": "fe80::1ff:fe23:4567:890a"},
+}
+
+
+@pytest.mark.parametrize("place", PEOPLE)
+def test_people_are_found_wherever_they_stand(place: str, site: Path, capsys: pytest.CaptureFixture[str]):
+    (event,) = recorded(site, INCIDENT | {"details": PEOPLE[place]})
+
+    row = added(site, capsys, str(event))
+
+    text = (site / row["file"]).read_text("utf-8")
+    assert [one for one in ("Ana", "Bo", "company", "49", "8a2e", "890a") if one in text] == []
+    assert (row["kept"], run_cases(site).failed) == ([], 0)
+
+
+def test_what_is_of_nobody_stays_as_it_is():
+    data = {
+        "service": "checkout-service-7d9f8b6c5d-x2x4z",
+        "at": "12:34:56",
+        "id": "123e4567-e89b-12d3-a456-426614174000",
+        "state": "Token_expired",
+        "number": 41,
+        "tags": ["a", "b"],
+        "key": "SHOP-12",
+        "value": 3.5,
+        "query": "status=open&page=2",
+    }
+
+    assert Anonymiser([SECRET]).data(data) == data
+
+
+def test_two_names_of_fields_do_not_become_one():
+    changed = Anonymiser([]).data({"192.168.7.1": 1, "192.168.7.2": 2})
+
+    assert list(changed.values()) == [1, 2]
+
+
 PLACES = st.sampled_from(("token", "password", "api_key", "authorization", "body", "note", "url", "text"))
 VALUES = st.recursive(
     st.sampled_from((SECRET, f"Bearer {SECRET}", f"https://x.example/?token={SECRET}", f"see {SECRET}, please")),

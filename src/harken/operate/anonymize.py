@@ -2,73 +2,134 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from harken.http.known_secret_redaction import redact
 
 __all__ = ["Anonymiser"]
 
 Path = tuple[str | int, ...]
-_SECRET = re.compile(r"token|secret|passw|authori[sz]ation|api_?key|credential|cookie|signature|private", re.IGNORECASE)
-_PERSON = re.compile(
-    r"(^|_)(name|user|username|login|email|mail|phone|mobile|address|author|assignee|reporter|creator|owner|sender"
-    r"|recipient|from|to|cc|customer|person|first_?name|last_?name|full_?name|display_?name|handle|ip|birth\w*)$",
+# of names of fields with words apart: X-Api-Key and apiKey are x_api_key and api_key
+_SECRET = re.compile(
+    r"token|secret|passw|passphrase|pwd|authori[sz]ation|api_?key|access_?key|credential|cookie|signature|private|bearer"
+    r"|jwt|connection_?string|csrf|xsrf|iban|cvv|cvc|session_?(id|key)"
+    r"|(^|_)(pass|auth|otp|pin|sid|dsn|ssn|(card|account)_?(number|no))$",
     re.IGNORECASE,
 )
+_PERSON = re.compile(
+    r"(^|_)(name|user|username|login|email|mail|phone|mobile|fax|address|street|author|assignee|reporter|creator|owner"
+    r"|sender|recipient|from|to|cc|bcc|by|actor|approver|contact|customer|employee|member|participant|patient|requester"
+    r"|reviewer|person|surname|nickname|handle|ip)s?$|(^|_)(people|birth\w*)$",
+    re.IGNORECASE,
+)
+_OF_A_PERSON = re.compile(r"(^|_)(phone|mobile|fax|birth\w*)$", re.IGNORECASE)
+"""Names of what also a number tells of somebody."""
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]")
+_LABELS = frozenset({"name", "key", "header", "field", "label"})
+"""Where lists of fields are written as {name: …, value: …}, what has the name."""
 # these begin only where a word does and have an end: a long text without a match takes no longer than another
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+")
-_URL = re.compile(r"https?://[^\s\"'<>)]+")
+_URL = re.compile(r"https?://[^\s\"'<>)]+|(?<![\w+.-])[A-Za-z][\w+.-]{0,30}://[^\s/@\"'<>)]*+@[^\s\"'<>)]*")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
+_ADDRESS_6 = re.compile(r"(?<![\w:])(?=[a-f:]*+\d)(?:[\da-f]{0,4}:){3,7}[\da-f]{0,4}(?![\w:])", re.IGNORECASE)
 _PHONE = re.compile(r"(?<![\w.-])\+?\d[\d ()/-]{7,40}\d(?![\w-])")
 _HANDLE = re.compile(r"(?<!\w)@[A-Za-z][\w.-]+")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-]\d{2}:?\d{2})?)?")
+_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]{1,64})(=|%3D|:)([^\s&;,=\"']++)", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:gh[opsur]_|github_pat_|glpat-|xox[a-z]-|xapp-|sk-|[srp]k_(?:live|test)_|whsec_|hkn_|npm_|pypi-"
+    r"|SG\.|ya29\.|AKIA|ASIA|AIza)(?=[A-Za-z_.+/=-]*+\d)[\w.+/=-]{12,}+"
+    r"|(?<![A-Za-z0-9])eyJ[\w-]{8,}+\.[\w.=-]++"
+    r"|(?<![A-Za-z0-9])(?:Bearer|Basic|Digest|Token) (?=\S{0,200}?(?:\d|[a-z][A-Z]|=))[\w.+/=~-]{8,}+"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+)
+"""What the tokens of well-known services look like, whatever their field is called."""
+_OPAQUE = re.compile(
+    r"(?<![A-Za-z0-9])(?=[A-Za-z]*+\d)(?=\d*+[A-Za-z])[A-Za-z0-9]{20,}+"
+    r"|(?<![\w+/=-])(?=[\d_A-Z+/=-]*+[a-z])(?=[\d_a-z+/=-]*+[A-Z])(?=[A-Za-z_+/=-]*+\d)[\w+/=-]{32,}+",
+    re.ASCII,
+)
+"""Random letters and digits: a key of somebody, or an id that is as good with another value."""
 MASK = "***"
 NAME_END = 64
 """So much of the end of a field's name tells what it has."""
+DEEPEST = 5
+"""So often JSON may be a text in JSON."""
 
 
 class Anonymiser:
     """Replaces what may be of a person, and everything that is a secret. Values at paths to `keep` stay readable.
 
-    Secrets of the installation are found by their values, others by the names of their fields.
+    Secrets of the installation are found by their values, others by the names of their fields, or by what they look
+    like. A text that is JSON is looked through as the rest.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secrets)
-        self._stand_ins: dict[str, dict[str, str]] = {"person": {}, "text": {}, "page": {}, "number": {}}
+        self._stand_ins: dict[str, dict[str, str]] = {"person": {}, "text": {}, "page": {}, "number": {}, "code": {}}
         self._made: set[str] = set()
 
-    def data(self, value: Any, keep: Collection[Path] = (), path: Path = ()) -> Any:
+    def data(self, value: Any, keep: Collection[Path] = ()) -> Any:
         """The value without secrets and people, except for what is to be kept, which only loses its secrets."""
+        return self._data(value, keep, _Place())
+
+    def _data(self, value: Any, keep: Collection[Path], place: _Place) -> Any:
         if isinstance(value, Mapping):
-            return {self._bare(str(name)): self.data(inner, keep, (*path, str(name))) for name, inner in value.items()}
+            return self._mapping(value, keep, place)
         if isinstance(value, list | tuple):
-            return [self.data(inner, keep, (*path, at)) for at, inner in enumerate(value)]
-        name = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
-        if _SECRET.search(name) and value not in (None, "", True, False):
+            if len(value) == 2 and isinstance(value[0], str) and _is_secret(value[0]):
+                # a header as some servers write it
+                return [self._bare(value[0]), MASK]
+            return [self._data(inner, keep, place.at(number)) for number, inner in enumerate(value)]
+        if place.secret and value not in (None, "", True, False):
             return MASK
-        if not isinstance(value, str):
-            return value
-        bare = self._bare(value)
-        return bare if any(path[: len(one)] == one for one in keep) else self._without_people(bare, path)
+        kept = _is_kept(place.path, keep)
+        if isinstance(value, str):
+            bare = self._bare(value)
+            return bare if kept else self._without_people(bare, place)
+        personal = not isinstance(value, bool) and isinstance(value, int | float) and place.is_about(_OF_A_PERSON, 1)
+        return 0 if personal and not kept else value
+
+    def _mapping(self, value: Mapping[Any, Any], keep: Collection[Path], place: _Place) -> dict[str, Any]:
+        labels = [text for name, text in value.items() if str(name).lower() in _LABELS and isinstance(text, str)]
+        found: dict[str, Any] = {}
+        for name, inner in value.items():
+            named_beside = labels and str(name).lower() == "value"
+            called = next(filter(_is_secret, labels), labels[0]) if named_beside else str(name)
+            key = self._key(str(name), keep, place, found)
+            found[key] = self._data(inner, keep, place.below(str(name), called))
+        return found
+
+    def _key(self, name: str, keep: Collection[Path], place: _Place, taken: Collection[str]) -> str:
+        """The name of a field, which may be somebody's address too; no other field of its object has it."""
+        clean, path = self._bare(name), (*place.path, name)
+        if not _is_kept(path, keep) and not any(one[: len(path)] == path for one in keep):
+            clean = self._without_patterns(clean)
+        unique, number = clean, 1
+        while unique in taken:
+            number += 1
+            unique = f"{clean}-{number}"
+        return unique
 
     def text(self, value: str) -> str:
-        """A name such as a subject: only what looks like a person in it is replaced."""
+        """A name such as a subject: only what looks like a person or a secret in it is replaced."""
         return self._without_patterns(self._bare(value))
 
     def _bare(self, value: str) -> str:
-        return redact(value, self._secrets)
+        return _TOKEN.sub(MASK, redact(value, self._secrets))
 
-    def _without_people(self, value: str, path: Path) -> str:
+    def _without_people(self, value: str, place: _Place) -> str:
         if not value or _TIME.fullmatch(value):
             return value
-        names = [str(part) for part in path if isinstance(part, str)]
+        if value[0] in "{[" and place.depth < DEEPEST and (inner := _json(value)) is not None:
+            return json.dumps(self._data(inner, (), place.inside()), ensure_ascii=False)
         # `user: {name: …}` and `name: …` are people; so is any text below `author`
         if _EMAIL.fullmatch(value) or _URL.fullmatch(value):
             return self._without_patterns(value)
-        if any(_PERSON.search(name[-NAME_END:]) for name in names[-2:]):
+        if place.is_about(_PERSON, 2):
             return self._stand_in("person", value)
         if " " in value.strip() or "\n" in value:
             return self._stand_in("text", value)
@@ -76,12 +137,23 @@ class Anonymiser:
 
     def _without_patterns(self, value: str) -> str:
         value = _URL.sub(lambda found: f"https://example.com/{self._stand_in('page', found[0])}", value)
+        value = _ASSIGNED.sub(self._assigned, value)
         value = _EMAIL.sub(lambda found: f"{self._stand_in('person', found[0])}@example.com", value)
         value = _HANDLE.sub(lambda found: f"@{self._stand_in('person', found[0])}", value)
+        value = _OPAQUE.sub(lambda found: self._stand_in("code", found[0]), value)
         value = _ADDRESS.sub(lambda found: "192.0.2.1", value)
+        value = _ADDRESS_6.sub(lambda found: "2001:db8::1", value)
         return _PHONE.sub(
             lambda found: found[0] if _TIME.match(found[0]) else self._stand_in("number", found[0]), value
         )
+
+    def _assigned(self, found: re.Match[str]) -> str:
+        """`name=value` or `name:value` within a text, as in a query."""
+        name, sign, value = found.groups()
+        if _is_secret(name):
+            return f"{name}{sign}{MASK}"
+        personal = sign != ":" and _PERSON.search(_words(name))
+        return f"{name}{sign}{self._stand_in('person', value)}" if personal else found[0]
 
     def _stand_in(self, kind: str, value: str) -> str:
         if value in self._made and value.startswith(f"{kind}-"):
@@ -90,3 +162,49 @@ class Anonymiser:
         found = known.setdefault(value, f"{kind}-{len(known) + 1}")
         self._made.add(found)
         return found
+
+
+class _Place(NamedTuple):
+    """Where a value stands. `names` are what the fields above it are called, `secret` if one of them has secrets.
+
+    `depth`: in so many texts that are JSON."""
+
+    path: Path = ()
+    names: tuple[str, ...] = ()
+    secret: bool = False
+    depth: int = 0
+
+    def below(self, name: str, called: str) -> _Place:
+        words = _words(called)
+        return _Place((*self.path, name), (*self.names, words), self.secret or _is_secret(called), self.depth)
+
+    def at(self, number: int) -> _Place:
+        return self._replace(path=(*self.path, number))
+
+    def inside(self) -> _Place:
+        return self._replace(depth=self.depth + 1)
+
+    def is_about(self, what: re.Pattern[str], levels: int) -> bool:
+        """Whether one of the names just above it says so."""
+        return any(what.search(name) for name in self.names[-levels:])
+
+
+def _is_kept(path: Path, keep: Collection[Path]) -> bool:
+    return any(path[: len(one)] == one for one in keep)
+
+
+def _words(name: str) -> str:
+    """The end of a field's name, with its words apart."""
+    return _WORDS.sub("_", name[-NAME_END:])
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET.search(_words(name)) is not None
+
+
+def _json(text: str) -> Any:
+    """What the text has as JSON; None for a text that has none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -150,7 +150,8 @@ class _Maker:
 
     def refuse_changed(self) -> None:
         """Raise Refused if the configuration decides about the event as it was recorded in another way."""
-        verdict = self._decide(self._at(self._event["data"], self._event["subject"], self._event["state"]))
+        recorded = self._event
+        verdict = self._decide(self._at(recorded["data"], recorded["subject"], recorded["state"], recorded["type"]))
         if verdict is None or verdict.outcome != self._outcome:
             found = f"{verdict.outcome}: {verdict.reason}" if verdict else "no verdict"
             message = (
@@ -195,9 +196,10 @@ class _Maker:
         anonymiser, state = Anonymiser(self._secrets), self._event["state"]
         data = anonymiser.data(self._event["data"], kept)
         subject = anonymiser.text(self._event["subject"])
-        return self._at(data, subject, None if state is None else anonymiser.text(state))
+        state = None if state is None else anonymiser.text(state)
+        return self._at(data, subject, state, anonymiser.text(self._event["type"]))
 
-    def _at(self, data: Any, subject: str, state: str | None) -> Event:
+    def _at(self, data: Any, subject: str, state: str | None, type: str) -> Event:
         """The event at its time in the case."""
         happened: datetime | None = self.start + FIRST
         if self._event["occurred_at"] is None:
@@ -206,7 +208,7 @@ class _Maker:
             happened = self.start + FIRST - LONG_BEFORE
         return Event(
             subject=subject,
-            type=self._event["type"],
+            type=type,
             data=data if isinstance(data, Mapping) else {"value": data},
             state=state,
             occurred_at=happened,
