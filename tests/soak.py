@@ -49,6 +49,7 @@ LONGER: Mapping[str, int] = {
     "system/fleet/test_streams.py": 1,
     "system/fleet/test_takeover.py": 1,
     "system/kill/test_forward.py": 4,
+    "system/kill/test_keys.py": 1,
     "system/kill/test_kill.py": 3,
     "system/property/test_fleet.py": 5,
     "system/property/test_frozen_workers.py": 12,

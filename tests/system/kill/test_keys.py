@@ -1,11 +1,14 @@
-"""Fifty equal POSTs at once with one Idempotency-Key, killed between effect and answer, and again: one effect."""
+"""Fifty equal POSTs at once with one Idempotency-Key, killed between effect and answer, and again: one effect.
+
+`make soak` does it on PostgreSQL and Redis too."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +18,15 @@ import aiohttp
 import pytest
 
 from harken.api.routes import ROUTES
-from harken.backends.sqlite import SqliteStore
+from harken.app.store import open_store
 from harken.clock import SystemClock
 from harken.operate.operator import CHANGES
 from harken.store.document_kinds import PLAN
 from tests.servers.ports import free_port
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from tests.services.whole import write
+from tests.soak import SOAK
 from tests.system.kill.dying_forker import MARK
 from tests.system.kill.outside_world import HOOKS, Nursery, answers, signed
 
@@ -46,8 +52,8 @@ ROW = {"provider": "schedule", "config": {"every": "9h"}, "workflow": "quick"}
 class Harken:
     """One that is killed and started again in one directory."""
 
-    def __init__(self, directory: Path, nursery: Nursery, url: str, session: aiohttp.ClientSession) -> None:
-        self.directory, self._nursery, self._url, self._session = directory, nursery, url, session
+    def __init__(self, directory: Path, store: str, nursery: Nursery, url: str, session: aiohttp.ClientSession) -> None:
+        self.directory, self.store, self._nursery, self._url, self._session = directory, store, nursery, url, session
         self._pid = 0
 
     async def start(self) -> None:
@@ -95,15 +101,15 @@ class Harken:
 
 
 @asynccontextmanager
-async def killed_again_and_again(directory: Path) -> AsyncIterator[Harken]:
+async def killed_again_and_again(directory: Path, store: str) -> AsyncIterator[Harken]:
     port = free_port()
-    write(directory, "store: harken.db\n", **FLOWS)
+    write(directory, f"store: {json.dumps(store)}\n", **FLOWS)
     timeout, limit = aiohttp.ClientTimeout(total=60), aiohttp.TCPConnector(limit=0, force_close=True)
     async with (
         Nursery.at(directory, port, program=FORKER, path=ROOT) as nursery,
         aiohttp.ClientSession(timeout=timeout, connector=limit) as session,
     ):
-        harken = Harken(directory, nursery, f"http://127.0.0.1:{port}", session)
+        harken = Harken(directory, store, nursery, f"http://127.0.0.1:{port}", session)
         try:
             yield harken
         finally:
@@ -116,10 +122,13 @@ Counting = Callable[[], Awaitable[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """`prepare` gives the request, and what counts its effects. `lost`: the answer cannot be made again."""
+    """`prepare` gives the request, and what counts its effects. `lost`: the answer cannot be made again.
+
+    `of_files`: only a store in a file can do it."""
 
     prepare: Callable[[Harken], Awaitable[tuple[Request, Counting]]]
     lost: bool = False
+    of_files: bool = False
 
 
 def _runs_of(workflow: str, request: Callable[[Harken], Awaitable[Request]]) -> Effect:
@@ -209,7 +218,7 @@ async def _plan(harken: Harken) -> tuple[Request, Counting]:
     request = "bulk/plan", {"action": "cancel", "where": 'workflow == "waits" && status == "waiting"'}
 
     async def made() -> int:
-        store = SqliteStore.at(harken.directory / "harken.db", SystemClock(), readonly=True)
+        store = open_store(harken.store, SystemClock(), readonly=True).store
         try:
             return len(await store.documents(PLAN))
         finally:
@@ -266,7 +275,7 @@ EFFECTS = {
     "bulk.plan": _found(_plan),
     "bulk.execute": _found(_execute),
     "tokens.create": _found(_make_token, lost=True),
-    "store.backup": _found(_backup, lost=True),
+    "store.backup": Effect(prepare=_backup, lost=True, of_files=True),
     "triggers.pause": _found(_pause),
 }
 HARMLESS = {
@@ -293,10 +302,25 @@ def test_every_post_that_changes_something_is_tried_or_is_said_to_be_harmless() 
     assert set(EFFECTS).isdisjoint(harmless)
 
 
-async def test_one_key_is_one_effect_although_the_process_is_killed_before_it_answers(tmp_path: Path) -> None:
-    async with killed_again_and_again(tmp_path) as harken:
+@pytest.fixture(params=["sqlite", "postgres", "redis"] if SOAK else ["sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "harken.db")
+    elif request.param == "postgres":
+        with PostgresServer() as server:
+            yield f"{server.url('postgres')}?sslmode=disable"
+    else:
+        with RedisServer(appendonly="yes") as redis:
+            yield redis.url()
+
+
+async def test_one_key_is_one_effect_although_the_process_is_killed_before_it_answers(
+    store: str, tmp_path: Path
+) -> None:
+    effects = {name: effect for name, effect in EFFECTS.items() if not effect.of_files or "://" not in store}
+    async with killed_again_and_again(tmp_path, store) as harken:
         await harken.start()
-        for operation, effect in EFFECTS.items():
+        for operation, effect in effects.items():
             request, made = await effect.prepare(harken)
             (tmp_path / MARK).touch()
             await _killed(harken, request, operation)
