@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harken.config.findings import Place, Report
 from harken.config.yaml.nodes import Scalar, locate, to_plain
 from harken.config.yaml.parser import parse
+from harken.config.yaml.writer import to_yaml
 
 
 def values(source: str | bytes) -> Any:
@@ -179,3 +180,15 @@ def test_any_text_gives_a_tree_or_findings(source: str) -> None:
 
 def test_scalars_are_values() -> None:
     assert Scalar(value=1, place=Place("x")) == Scalar(value=1, place=Place("x"))
+
+
+ODD = (
+    *("\r", "\x85", "\u2028", "\u2029", "\ufeff", "a\r\nb", "a\u2028\nb", "\tx", " a", "a ", "a\n", "\n\n"),
+    *("---\n", "#", "~", "1e3", "😀"),
+)
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_what_is_written_is_read_back_as_it_was(text: str) -> None:
+    value = {"a": text, text: ["b", text], "c": {"d": f"x{text}y"}}
+    assert values(to_yaml(value)) == value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -23,8 +24,15 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
+# YAML 1.1 takes some of them for the end of a line, wherever they stand
+_ODD = re.compile("[\r\x85\u2028\u2029\ufeff]")
+
+
 def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None if _stays_text(value) else '"'
+    if _ODD.search(value):
+        style: str | None = '"'
+    else:
+        style = "|" if "\n" in value else None if _stays_text(value) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
