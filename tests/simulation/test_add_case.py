@@ -171,6 +171,7 @@ ODD_PLACES: dict[str, Any] = {
     "a pair": {"headers": [["authorization", STRANGERS], ["x-token", STRANGERS]]},
     "below a name": {"credentials": {"prod": {"db": STRANGERS}}, "tokens": {"ci": [STRANGERS]}},
     "JSON in a text": {"message": json.dumps({"password": STRANGERS, "inner": json.dumps({"token": STRANGERS})})},
+    "JSON in a name, or cut": {f'{{"password":"{STRANGERS}"}}': 1, "cut": f'{{"pwd":"{STRANGERS}'},
     "a form in a text": {"body": f"grant=1&client_secret={STRANGERS}&scope=x"},
     "an address": {"store": f"postgresql://app:{STRANGERS}@localhost/app", "queue": f"amqp://:{STRANGERS}@mq"},
     "a known form": {

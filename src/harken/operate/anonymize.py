@@ -38,7 +38,7 @@ _ADDRESS_6 = re.compile(r"(?<![\w:])(?=[a-f:]*+\d)(?:[\da-f]{0,4}:){3,7}[\da-f]{
 _PHONE = re.compile(r"(?<![\w.-])\+?\d[\d ()/-]{7,40}\d(?![\w-])")
 _HANDLE = re.compile(r"(?<!\w)@[A-Za-z][\w.-]+")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-]\d{2}:?\d{2})?)?")
-_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]{1,64})(=|%3D|:)([^\s&;,=\"']++)", re.IGNORECASE)
+_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]{1,64})([\"']?(?:=|%3D|:) ?[\"']?)([^\s&;,=\"'}]++)", re.IGNORECASE)
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[opsur]_|github_pat_|glpat-|xox[a-z]-|xapp-|sk-|[srp]k_(?:live|test)_|whsec_|hkn_|npm_|pypi-"
     r"|SG\.|ya29\.|AKIA|ASIA|AIza)(?=[A-Za-z_.+/=-]*+\d)[\w.+/=-]{12,}+"
@@ -152,7 +152,7 @@ class Anonymiser:
         name, sign, value = found.groups()
         if _is_secret(name):
             return f"{name}{sign}{MASK}"
-        personal = sign != ":" and _PERSON.search(_words(name))
+        personal = ":" not in sign and _PERSON.search(_words(name))
         return f"{name}{sign}{self._stand_in('person', value)}" if personal else found[0]
 
     def _stand_in(self, kind: str, value: str) -> str:
