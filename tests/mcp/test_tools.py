@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from typing import Any
 
+import pytest
 import yaml
 
+from harken.operate import agent_tools
+from harken.operate.agent_tools import Offer
+from harken.operate.idempotency import Answer
+from harken.source import Call
+from harken.store.document_kinds import REQUEST
 from tests.mcp.world import House, words
 
 JOBS = {"pollers_list", "pollers_show", "pollers_run", "pollers_pause", "pollers_resume", "pollers_reset", "bulk_plan"}
@@ -199,6 +207,35 @@ async def test_our_own_tokens_are_taken_out_of_what_a_tool_answers(home: House) 
     assert "refresh-token-of-bob" not in words(answer)
     given = {"agent": "ana", "name": "orders_close_order", "arguments": {"note": "refresh-token-of-bob-2"}}
     assert "refresh-token-of-bob" not in str(await home.app.operator.call("tools.call", **given))
+
+
+async def test_a_call_that_comes_again_with_its_key_has_the_same_key_at_the_service(
+    home: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[str] = []
+
+    async def count(call: Call) -> dict[str, int]:
+        keys.append(call.idempotency_key)
+        return {"unread": 0}
+
+    async def offered(*given: Any) -> Offer | None:
+        offer = await whole(*given)
+        return None if offer is None else replace(offer, tool=replace(offer.tool, run=count))
+
+    async def act() -> Answer:
+        given = {"agent": "ana", "name": "gmail_count_unread", "arguments": {}}
+        return Answer(200, json.dumps(await operator.call("tools.call", **given)))
+
+    whole, operator = agent_tools.named_offer, home.app.operator
+    monkeypatch.setattr(agent_tools, "named_offer", offered)
+    for key in ("one", "one", "other"):
+        await operator.once(key, "f", act)
+        # as if the process had died before it answered
+        for kept in await home.app.store.documents(REQUEST):
+            await home.app.store.delete(REQUEST, kept.name)
+    await act()
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
 
 
 async def test_an_answer_that_is_no_object_is_put_into_one_and_a_large_one_is_not_passed_on(home: House) -> None:
