@@ -163,6 +163,25 @@ async def test_what_is_no_http_is_a_problem_too(served: Served, head: bytes) -> 
     assert b"application/problem+json" in reply, reply[:400]
 
 
+@pytest.mark.parametrize(
+    ("target", "header", "status"),
+    [
+        ("http://evil.example/api/status", "{host}", 421),
+        ("http://evil.example/api/status", "localhost:{port}", 421),
+        ("http://{host}/api/status", "evil.example", 200),
+        ("http://[::1]:{port}/api/status", "{host}", 200),
+        ("http://user@{host}/api/status", "{host}", 200),
+    ],
+)
+async def test_the_host_of_a_whole_url_counts_in_place_of_the_header(
+    served: Served, target: str, header: str, status: int
+) -> None:
+    head = f"GET {target} HTTP/1.1\r\nHost: {header}\r\n\r\n"
+    head = head.replace("{host}", f"127.0.0.1:{served.port}").replace("{port}", str(served.port))
+    reply = await asyncio.to_thread(_exchange, served.port, head.encode())
+    assert reply.startswith(b"HTTP/1.1 %d " % status), reply[:200]
+
+
 def is_refusal(reply: bytes) -> bool:
     head, _, body = reply.partition(b"\r\n\r\n")
     told = b"application/problem+json" in head or b'"error":' in body

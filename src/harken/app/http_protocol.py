@@ -260,7 +260,10 @@ class HttpConnection(asyncio.Protocol):
             self._pause_reading()
 
     def _scope(self, version: str) -> Scope:
-        path, query = _split(self._url)
+        path, query, host = _split(self._url)
+        if host is not None:
+            # RFC 9112: it counts in place of the header
+            self._headers = [(b"host", host), *(one for one in self._headers if one[0] != b"host")]
         text = path.decode("ascii")
         return {
             "type": "http",
@@ -458,13 +461,17 @@ class HttpConnection(asyncio.Protocol):
         return self._client[0] if self._client else ""
 
 
-def _split(url: bytes) -> tuple[bytes, bytes]:
-    """The path and the query of a request's target."""
+def _split(url: bytes) -> tuple[bytes, bytes, bytes | None]:
+    """The path and the query of a request's target, and its host if it is a whole URL."""
     if url.startswith(b"/"):
         path, _, query = url.partition(b"#")[0].partition(b"?")
-        return path, query
+        return path, query, None
     parsed = httptools.parse_url(url)
-    return parsed.path or b"/", parsed.query or b""
+    host = parsed.host
+    if host is not None:
+        host = b"[%b]" % host if b":" in host else host
+        host = host if parsed.port is None else b"%b:%d" % (host, parsed.port)
+    return parsed.path or b"/", parsed.query or b"", host
 
 
 def _address(found: Any) -> tuple[str, int] | None:
