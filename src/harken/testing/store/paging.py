@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from harken.errors import Malformed
 from harken.operate.operator import Operator
 from harken.runs import Dead
-from harken.store import Settlement
-from harken.testing.store.world import Given, StoreWorld
+from harken.store import Part, Settlement
+from harken.testing.store.world import Given, StoreWorld, definitions, trigger
 
 __all__ = ["PagingContract"]
 
@@ -69,6 +70,25 @@ class PagingContract(StoreWorld):
             told += [row["what"] for row in page]
             await given.store.audit("people", "thing.done", "later", {})
         assert told == [f"thing{n}" for n in reversed(range(60))]
+
+    async def test_pages_of_triggers_while_others_come_and_go(self, given: Given) -> None:
+        random, names = Random(5), {f"t{number:06}" for number in range(min(2_000, self.many_rows // 2))}
+        await given.open(definitions(triggers=[trigger(name) for name in sorted(names)], generation="many"))
+        untouched, seen = set(names), list[str]()
+        operator = Operator(given.store, None, None, given.clock)
+        async for page in _pages(operator, "triggers.list", max(7, len(names) // 20)):
+            seen += [row["name"] for row in page]
+            # on both sides of the page, and its own last row, which its cursor names
+            leaving = {*random.sample(sorted(names), 5), seen[-1]} & names
+            coming = {f"t{random.randrange(1_000_000):06}-{len(seen)}" for _ in range(5)}
+            changed = Part(feeds=frozenset(), triggers=frozenset(leaving | coming))
+            made = definitions(feeds=(), triggers=[trigger(name) for name in sorted(coming)], generation="many")
+            await given.store.open(msgspec.structs.replace(made, only=changed))
+            names = names - leaving | coming
+            untouched -= leaving
+        assert len(seen) == len(set(seen))
+        assert untouched <= set(seen)
+        assert seen == sorted(seen)
 
     async def test_pages_of_dead_letters_have_runs_and_refused_events_each_once(self, given: Given) -> None:
         runs = await given.fires(*(f"s{n}" for n in range(5)))
