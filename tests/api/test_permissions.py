@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from harken.api.routes import ROUTES
+from harken.feed import INTERNAL
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
 from harken.operate.permissions import METRICS, PERMISSIONS, RUNS_TAIL, TAIL, Thing
@@ -376,6 +377,49 @@ async def test_a_draft_with_the_name_of_anothers_trigger_gets_none_of_its_secret
     for operation in ("triggers.draft", "triggers.create"):
         reply = await house.call(operation, "ana-operator", **given, config=config)
         assert (reply.status, reply.json()["detail"]) == (403, "this token may not use the secret trigger-row-8-x")
+
+
+STARTING = {"id": "go", "action": "workflow"}
+BOBS_FLOW = {**STARTING, "workflow": "bobs-flow"}
+STEPS_THAT_START = {
+    "one": BOBS_FLOW,
+    "one in a loop": {"id": "all", "action": "foreach", "items": [1], "steps": [BOBS_FLOW]},
+    "one of a branch": {"id": "if", "action": "if", "condition": "true", "else": [{**STARTING, "workflow": "nobodys"}]},
+    "one that the event names": {**STARTING, "workflow": "{{ .event.name }}"},
+}
+HOURLY = {"name": "mine", "provider": "schedule", "config": {"every": "1h"}}
+
+
+@pytest.mark.parametrize("step", STEPS_THAT_START.values(), ids=list(STEPS_THAT_START))
+async def test_steps_of_an_owner_start_no_workflow_that_the_owner_may_not(step: dict[str, Any], house: House) -> None:
+    for operation in ("triggers.create", "triggers.draft"):
+        reply = await house.call(operation, "ana-operator", **HOURLY, workflow={"steps": [step]})
+        assert reply.status in (403, 404), reply.body
+
+
+async def test_steps_of_an_owner_start_workflows_that_are_shared(house: House) -> None:
+    steps = [{**STARTING, "workflow": "shared"}, {**STARTING, "id": "own", "workflow": "oncall"}]
+    reply = await house.call("triggers.create", "ana-operator", **HOURLY, enabled=False, workflow={"steps": steps})
+    assert reply.status == 201, reply.body
+
+
+SAY = {"steps": [{"id": "say", "action": "transform", "set": {"a": "b"}}]}
+
+
+@pytest.mark.parametrize("config", [{"type": ["run.failed"]}, {}, {"workflow": ""}, {"workflow": "bobs-flow"}])
+async def test_an_owner_hears_of_no_runs_but_those_of_workflows_that_the_owner_sees(config: Any, house: House) -> None:
+    given = {"name": "mine", "provider": "event", "workflow": SAY}
+    reply = await house.call("triggers.create", "ana-operator", **given, config=config)
+    assert reply.status in (403, 404), reply.body
+    made = await house.call("triggers.create", "ana-operator", **given, config={"workflow": "shared"}, enabled=False)
+    assert made.status == 201, made.body
+    office = house.served.office
+    loaded = office.operator.loaded
+    assert loaded is not None
+    heard = trigger("mine", feed=INTERNAL, owner="ana", workflow="shared", workflow_rev="r2")
+    office.operator.loaded = replace(loaded, triggers=(*loaded.triggers, heard))
+    edited = await house.call("triggers.edit", "ana-operator", name="mine", config=config)
+    assert edited.status in (403, 404), edited.body
 
 
 async def test_an_owner_does_not_have_a_feed_begin_anew_that_triggers_of_others_hear(house: House) -> None:

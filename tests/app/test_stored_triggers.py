@@ -13,6 +13,7 @@ import pytest
 from harken.config.stored_trigger_compiler import SCHEMA_VERSION, as_file, from_file, read_row
 from harken.errors import Malformed, Misconfigured, NotFound, Outdated, Refused, StoreUnavailable, Unconditional
 from harken.ingest.intake import Intake
+from harken.operate.principal import Principal
 from harken.operate.stored_triggers import InvalidRow
 from harken.store import DocumentChange
 from harken.store.document_kinds import CHANGES, TRIGGER_LOG, TRIGGER_ROW
@@ -153,6 +154,11 @@ async def test_what_is_wrong_with_a_row_is_said_as_of_a_file(clock: VirtualClock
         ({"workflow": 7}, Misconfigured),
         ({"name": "a/b"}, Misconfigured),
         ({"config": {"every": "${HOME}"}}, Misconfigured),
+        # what counts would be told by nothing
+        ({"workflow": {**STEPS, "name": "hello"}}, Misconfigured),
+        ({"workflow": {**STEPS, "trigger": {"event": {"type": ["run.failed"]}}}}, Misconfigured),
+        ({"options": {"schedule": {"every": "2h"}}}, Misconfigured),
+        ({"options": {"condition": "true"}, "condition": "false"}, Misconfigured),
     ],
 )
 @virtual
@@ -165,6 +171,52 @@ async def test_a_row_that_cannot_be_is_refused_and_nothing_stays(
         await house.ask("triggers.create", **{"name": "mine", **HOURLY, **given})
     assert await names(house) == {"hello": "fine"}
     assert await house.app.store.documents("trigger") == []
+    await house.down()
+
+
+RESERVED = """\
+integrations:
+  shop: {kind: json, allow_agents: [bob]}
+  alarm: {kind: ntfy, allow_agents: [bob]}
+  open: {kind: json}
+feeds:
+  items: {integration: shop, interval: 1h, query: {url: "https://shop.example/items"}}
+"""
+READ = {"interval": "1h", "query": {"url": "https://shop.example/items"}}
+NOTIFY = {"steps": [{"id": "say", "action": "notify", "channel": "alarm", "to": "topic", "text": "hi"}]}
+USES: dict[str, dict[str, Any]] = {
+    "by a poll": {"provider": "poll", "config": {"integration": "shop", **READ}},
+    "by a feed": {"provider": "feed", "config": "items"},
+    "by a step": {"workflow": NOTIFY},
+    "by a step in a loop": {
+        "workflow": {"steps": [{"id": "all", "action": "foreach", "items": [1], "steps": NOTIFY["steps"]}]}
+    },
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@virtual
+async def test_an_account_is_used_by_rows_of_no_owner_but_those_whom_it_allows(
+    clock: VirtualClock, tmp_path: Path, use: str
+) -> None:
+    house = begin(tmp_path, clock)
+    tmp_path.joinpath("harken.yaml").write_text(RESERVED)
+    await house.up()
+    as_owner = {
+        name: house.app.operator.acting_as(Principal(name=name, role="operator", owner=name)) for name in ("ana", "bob")
+    }
+    given = {**HOURLY, "enabled": False, **USES[use]}
+    with pytest.raises(InvalidRow, match="is not for ana"):
+        await as_owner["ana"].call("triggers.create", name="anas", **given)
+    await as_owner["ana"].call(
+        "triggers.create",
+        name="anas",
+        **{**given, "provider": "poll", "config": {"integration": "open", **READ}} | {"workflow": STEPS},
+    )
+    await as_owner["bob"].call("triggers.create", name="bobs", **given)
+    await house.ask("triggers.create", name="ours", **given)
+    with pytest.raises(InvalidRow, match="is not for ana"):
+        await as_owner["ana"].call("triggers.edit", name="anas", match="*", **USES[use])
     await house.down()
 
 

@@ -92,9 +92,30 @@ def read_row(value: Mapping[str, Any]) -> TriggerRow:
 
 def as_file(row: TriggerRow) -> dict[str, Any]:
     """The workflow file that the row stands for; one that starts another workflow has `workflow:` in place of steps."""
-    block = {row.provider: row.config, **({"condition": row.condition} if row.condition else {}), **row.options}
+    block: dict[str, Any] = {row.provider: row.config, **({"condition": row.condition} if row.condition else {})}
     rest = row.workflow if isinstance(row.workflow, dict) else {"workflow": row.workflow}
-    return {"name": row.name, "trigger": block, **rest}
+    file: dict[str, Any] = {"name": row.name, "trigger": block | _beside(row.options, block)}
+    return file | _beside(rest, file)
+
+
+def _beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not said by a field of the row itself, which counts."""
+    return {key: value for key, value in given.items() if key not in own}
+
+
+_OWN = {"name": "name", "trigger": "provider and config"}
+"""Of a workflow file, what a row has in fields of its own."""
+
+
+def _check_fields(row: TriggerRow, file: str, report: Report) -> None:
+    """Report what stands in two fields of the row: which of them counts nobody could see."""
+    steps = row.workflow if isinstance(row.workflow, dict) else {}
+    twice = [("workflow", key, instead) for key, instead in _OWN.items() if key in steps]
+    twice += [("options", row.provider, "config")] if row.provider in row.options else []
+    twice += [("options", "condition", "condition")] if row.condition and "condition" in row.options else []
+    for where, key, instead in twice:
+        fix = f"Send it as {instead}"
+        report.error(Place(file), (where, key), "is a field of the row itself", fix, "duplicate")
 
 
 def from_file(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,6 +230,9 @@ class RowCompiler:
             if found[0] is not None:
                 return found
         report = Report()
+        _check_fields(row, file, report)
+        if report.failed:
+            return None, tuple(report.findings)
         if row.provider not in KINDS:
             fix = suggest_fix(row.provider, KINDS)
             report.error(Place(file), ("provider",), f"{row.provider!r} is not a kind of trigger", fix, "unknown_name")
@@ -222,6 +246,8 @@ class RowCompiler:
         resolver.references, resolver.secrets, resolver.asked, resolver.named = lookup.references, set(), set(), set()
         tree = interpolate(tree, lookup, report) if tree is not None else None
         found = self._read(row, tree, file, report) if isinstance(tree, Table) else None
+        if row.user_id and found is not None:
+            self._check_owner(row.user_id, found.trigger, file, report)
         hidden = {*lookup.references.values(), *resolver.secrets}
         findings = redact(report.findings, hidden)
         if found is None or report.failed:
@@ -239,6 +265,20 @@ class RowCompiler:
             kinds=frozenset(resolver.named),
         )
         return compiled, findings
+
+    def _check_owner(self, owner: str, trigger: Trigger, file: str, report: Report) -> None:
+        """Report the accounts of the row, and of the feeds that it hears, that are for others than its owner."""
+        resolver = self._resolver
+        used = [resolver.account(name, Place(file), Report(), ()) for name in sorted(resolver.asked)]
+        heard = [resolver.feeds[name].feed.integration for name in trigger.feeds if name in resolver.feeds]
+        accounts = {found[0].name: found[0] for found in used if found is not None}
+        accounts |= {name: resolver.accounts[name] for name in heard if name in resolver.accounts}
+        for name, account in sorted(accounts.items()):
+            if account.agents is not None and owner not in account.agents:
+                fix = "Name another. Who may use it stands in its allow_agents"
+                report.error(
+                    Place(file), ("trigger",), f"the integration {name} is not for {owner}", fix, "not_allowed"
+                )
 
     def form(self, value: Mapping[str, Any], compiled: CompiledRow) -> RowForm | None:
         """What is kept of the row with this stored value, so that it need not be compiled again.

@@ -12,7 +12,7 @@ from typing import Any
 
 from harken.errors import Forbidden, NotFound, Refused
 from harken.event import Recorded
-from harken.feed import Feed
+from harken.feed import INTERNAL, Feed
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain, own_secrets
 from harken.operate.permissions import Permission
@@ -54,6 +54,7 @@ class Ownership:
         name = given.get(permission.param)
         if permission.thing in ("trigger", "new"):
             self._admit_target(given.get("workflow"))
+            self._admit_heard(self._name_of(str(name or "")), given)
             self._admit_secrets(str(name or ""), given)
         if permission.thing == "new":
             self._admit_new(str(name or ""))
@@ -177,9 +178,30 @@ class Ownership:
                 )
 
     def _admit_target(self, workflow: Any) -> None:
-        """A trigger may start a workflow of its own, or one that its owner may start."""
+        """A trigger may start a workflow of its own, or one that its owner may start; and so may its steps."""
         if isinstance(workflow, str) and not self.sees_workflow(workflow):
             raise NotFound(f"there is no workflow {workflow}")
+        for step in _steps_that_start(workflow):
+            name = step.get("workflow")
+            if not isinstance(name, str) or "{" in name:
+                fix = "Write its name; for several use if or switch"
+                raise Forbidden("a step of yours starts a workflow that is only known when it runs", fix=fix)
+            if not self.sees_workflow(name):
+                raise NotFound(f"there is no workflow {name}")
+
+    def _admit_heard(self, name: str, given: Mapping[str, Any]) -> None:
+        """Events of Harken itself tell of all runs: a trigger of an owner hears only of workflows that they see."""
+        current = self._context.triggers().get(name)
+        provider = given.get("provider") or ("event" if current is not None and current.feed == INTERNAL else "")
+        if provider != "event" or not {"provider", "config"} & given.keys():
+            return
+        config = given.get("config")
+        workflow = config.get("workflow") if isinstance(config, Mapping) else None
+        if not isinstance(workflow, str) or not workflow:
+            raise Forbidden(
+                "events of Harken itself are about everything", fix="Name a workflow of yours: workflow: NAME"
+            )
+        self._admit_target(workflow)
 
     def _name_of(self, given: str) -> str:
         """The name of the row that has this id; else what was given."""
@@ -259,6 +281,18 @@ def _references(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _references(inner)
+
+
+def _steps_that_start(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The steps that start another workflow, however deep they are."""
+    if isinstance(value, Mapping):
+        if value.get("action") == "workflow":
+            yield value
+        for inner in value.values():
+            yield from _steps_that_start(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _steps_that_start(inner)
 
 
 def _verdicts(event: Recorded | None) -> tuple[Any, ...]:
