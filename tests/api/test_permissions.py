@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from harken.api.routes import ROUTES
+from harken.config.loaded import Account
 from harken.feed import INTERNAL
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
@@ -457,6 +458,43 @@ async def test_the_steps_of_a_shared_workflow_are_not_edited_by_those_it_is_shar
     assert (refused.status, "only shared with you" in refused.json()["detail"]) == (403, True)
     plain = await house.call("runs.rerun", "ana-operator", id=started)
     assert plain.status == 200
+
+
+async def test_the_steps_of_the_operators_workflow_are_not_edited_in_a_run_of_an_owners_trigger(house: House) -> None:
+    run = house.things["run", "ana"]
+    await house.served.office.store.cancel(run)
+    edit = {"from_step": "x", "step_input": {"url": "https://ana.example"}}
+    refused = await house.call("runs.rerun", "ana-operator", id=run, **edit)
+    assert (refused.status, "its steps stay as they are" in refused.json()["detail"]) == (403, True)
+    assert (await house.call("runs.rerun", "operator", id=run, **edit)).status == 404, "it never came to that step"
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"channel": "alarm"}, 403),
+        ({"steps": [{"id": "a", "action": "notify", "channel": "alarm"}]}, 403),
+        ({"workflow": "bobs-flow"}, 404),
+        ({"steps": [{"id": "a", "action": "workflow", "workflow": "bobs-flow"}]}, 404),
+        ({"workflow": "{{ .event.name }}"}, 403),
+    ],
+)
+async def test_other_parameters_of_a_step_reach_nothing_of_others(given: Any, status: int, house: House) -> None:
+    office = house.served.office
+    loaded = office.operator.loaded
+    assert loaded is not None
+    # the workflow of the run is one that a row of hers has brought
+    own = (trigger("oncall", owner="ana"), *(one for one in loaded.triggers if one.name != "oncall"))
+    alarm = Account(name="alarm", kind="ntfy", credential="ntfy", agents=frozenset({"bob"}))
+    office.operator.loaded = replace(loaded, rows={"oncall": "row-7"}, triggers=own, integrations={"alarm": alarm})
+    run = house.things["run", "ana"]
+    edit = {"id": run, "from_step": "x"}
+    refused = await house.call("runs.rerun", "ana-operator", **edit, step_input=given)
+    assert (refused.status, refused.json()["code"] in ("forbidden", "not_found")) == (status, True), refused.body
+    assert "step x" not in refused.json()["detail"]
+    await office.store.cancel(run)
+    allowed = await house.call("runs.rerun", "ana-operator", **edit, step_input={"text": "other"})
+    assert (allowed.status, "never came to a step x" in allowed.json()["detail"]) == (404, True), allowed.body
 
 
 FOREIGN_FILTERS = {

@@ -67,7 +67,7 @@ class Ownership:
         elif permission.thing == "event":
             await self._admit_event(permission, given)
         else:
-            await self._admit_run(permission, str(name or ""), edits=bool(given.get("step_input")))
+            await self._admit_run(permission, str(name or ""), given.get("step_input"))
         return given
 
     def show(self, permission: Permission, answer: Plain) -> Plain:
@@ -235,15 +235,28 @@ class Ownership:
         elif not all(map(self.owns, triggers)):
             raise Forbidden("this event started triggers of others too", fix="Name your own with trigger")
 
-    async def _admit_run(self, permission: Permission, id: str, *, edits: bool) -> None:
+    async def _admit_run(self, permission: Permission, id: str, edit: Any) -> None:
         run: Run | None = await self._context.store.run(id)
         if run is None or not self._sees_run(run.trigger, run.workflow):
             raise NotFound(f"there is no run {id}")
         if permission.changes and run.trigger and not self.owns(run.trigger):
             raise Forbidden(f"run {run.id} is one of the operator's; it is only shared with you")
-        if edits and not run.trigger:
+        if edit:
+            self._admit_edit(run, edit)
+
+    def _admit_edit(self, run: Run, edit: Any) -> None:
+        """Other parameters of a step: only of a workflow that a row of the caller brought, and nothing of others."""
+        loaded, owner = self._context.loaded, self._principal.owner
+        brought = loaded is not None and run.workflow in loaded.rows and self.owns(run.workflow)
+        if not (brought if owner else run.trigger) or loaded is None:
             # its steps may use secrets of the operator, and could send them anywhere
             raise Forbidden(f"the workflow of run {run.id} is only shared with you: its steps stay as they are")
+        for found in _inner_values({"step": edit}):
+            account = loaded.integrations.get(found) if isinstance(found, str) else None
+            if owner and account is not None and account.agents is not None and owner not in account.agents:
+                raise Forbidden(f"the integration {found} is not for {owner}")
+            if isinstance(found, Mapping) and "workflow" in found:
+                self._admit_target({"action": "workflow", "workflow": found["workflow"]})
 
 
 def visible(context: Context, by: str) -> Callable[[Plain], Plain | None]:
@@ -283,16 +296,17 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(inner)
 
 
-def _steps_that_start(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The steps that start another workflow, however deep they are."""
-    if isinstance(value, Mapping):
-        if value.get("action") == "workflow":
-            yield value
-        for inner in value.values():
-            yield from _steps_that_start(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _steps_that_start(inner)
+def _inner_values(value: Any) -> Iterator[Any]:
+    """Everything that is in an object or a list, however deep."""
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
+        yield inner
+        yield from _inner_values(inner)
+
+
+def _steps_that_start(workflow: Any) -> Iterator[Mapping[str, Any]]:
+    """The steps that start another workflow."""
+    found = _inner_values([workflow])
+    return (one for one in found if isinstance(one, Mapping) and one.get("action") == "workflow")
 
 
 def _verdicts(event: Recorded | None) -> tuple[Any, ...]:
