@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harken.config.stored_trigger_compiler import SCHEMA_VERSION, as_file, from_file, read_row
-from harken.errors import Malformed, Misconfigured, NotFound, Outdated, Refused, StoreUnavailable, Unconditional
+from harken.errors import (
+    Forbidden,
+    Malformed,
+    Misconfigured,
+    NotFound,
+    Outdated,
+    Refused,
+    StoreUnavailable,
+    Unconditional,
+)
 from harken.ingest.intake import Intake
+from harken.operate.load_and_check_configuration import credentials_of
 from harken.operate.principal import Principal
 from harken.operate.stored_triggers import InvalidRow
 from harken.store import DocumentChange
@@ -188,6 +199,11 @@ USES: dict[str, dict[str, Any]] = {
     "by a poll": {"provider": "poll", "config": {"integration": "shop", **READ}},
     "by a feed": {"provider": "feed", "config": "items"},
     "by a step": {"workflow": NOTIFY},
+    "by a step in the other way to write else": {
+        "workflow": {
+            "steps": [{"id": "if", "action": "if", "condition": "true", "then": [], "otherwise": NOTIFY["steps"]}]
+        }
+    },
     "by a step in a loop": {
         "workflow": {"steps": [{"id": "all", "action": "foreach", "items": [1], "steps": NOTIFY["steps"]}]}
     },
@@ -217,6 +233,96 @@ async def test_an_account_is_used_by_rows_of_no_owner_but_those_whom_it_allows(
     await house.ask("triggers.create", name="ours", **given)
     with pytest.raises(InvalidRow, match="is not for ana"):
         await as_owner["ana"].call("triggers.edit", name="anas", match="*", **USES[use])
+    await house.down()
+
+
+@virtual
+async def test_a_channel_that_only_the_run_knows_is_no_ones_but_the_operators(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    tmp_path.joinpath("harken.yaml").write_text(RESERVED)
+    await house.up()
+    flow = {"steps": [{**NOTIFY["steps"][0], "channel": '{{ "alarm" }}'}]}
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    with pytest.raises(InvalidRow, match="only known when it runs"):
+        await ana.call("triggers.create", name="anas", **{**HOURLY, "workflow": flow})
+    await house.ask("triggers.create", name="ours", enabled=False, **{**HOURLY, "workflow": flow})
+    await house.down()
+
+
+START = {"id": "go", "action": "workflow"}
+STARTS: dict[str, dict[str, Any]] = {
+    "by its type": {"id": "go", "type": "workflow", "workflow": "hello"},
+    "by the name of the field": {**START, "name": "hello"},
+    "by a secret of hers": {"id": "go", "action": "${secret:trigger-ROW-x}", "workflow": "hello"},
+    "by a merged key": {"<<": START, "workflow": "hello"},
+    "in a loop": {"id": "all", "type": "foreach", "items": [1], "steps": [{"type": "workflow", "name": "hello"}]},
+}
+
+
+@pytest.mark.parametrize("way", STARTS)
+@virtual
+async def test_steps_start_no_workflow_of_others_however_they_are_written(
+    clock: VirtualClock, tmp_path: Path, way: str
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    row = (await ana.call("triggers.create", name="anas", **HOURLY))["id"]
+    credentials_of(tmp_path).store_secret(f"trigger-{row}-x", "workflow")
+    flow = json.loads(json.dumps({"steps": [STARTS[way]]}).replace("ROW", row))
+    with pytest.raises((Forbidden, NotFound)):
+        await ana.call("triggers.edit", name="anas", match="*", workflow=flow)
+    with pytest.raises((Forbidden, NotFound)):
+        await ana.call("triggers.draft", name="anas", replaces=row, **{**HOURLY, "workflow": flow})
+    assert (await house.ask("triggers.show", name="anas"))["row"]["workflow"] == STEPS
+    await house.ask("triggers.edit", name="anas", match="*", workflow={"steps": [{**START, "workflow": "hello"}]})
+    await house.down()
+
+
+DRAFTS: dict[str, dict[str, Any]] = {
+    "a secret in steps": {"steps": r'steps: [{id: a, action: http, url: "https://a.example/\x24{secret:OPS}"}]'},
+    "a secret in a file": {"yaml": r'trigger: {poll: {url: "https://a.example/\x24{secret:OPS}"}}'},
+    "another workflow": {"yaml": "trigger: {schedule: {every: 1h}}\nworkflow: hello"},
+    "a step that starts another": {"steps": r'steps: [{id: a, action: "\x77orkflow", workflow: hello}]'},
+    "all runs": {"yaml": "trigger: {event: {type: [run.failed]}}"},
+    "runs of another workflow": {"yaml": "trigger: {event: {workflow: hello}}"},
+}
+
+
+@pytest.mark.parametrize("what", DRAFTS)
+@virtual
+async def test_a_draft_reaches_nothing_of_others_by_what_its_text_stands_for(
+    clock: VirtualClock, tmp_path: Path, what: str
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    credentials_of(tmp_path).store_secret("OPS", "hunter2")
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    given = {"name": "mine", "provider": "schedule", "config": {"every": "1h"}, **DRAFTS[what]}
+    if "steps" not in given:
+        given["workflow"] = STEPS
+    with pytest.raises((Forbidden, NotFound)):
+        await ana.call("triggers.draft", **given)
+    assert "problems" in await house.ask("triggers.draft", **given)
+    await house.down()
+
+
+@virtual
+async def test_a_disabled_row_of_an_owner_does_not_come_to_hear_all_runs(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    tmp_path.joinpath("workflows/shared.yaml").write_text(
+        "name: shared\nshare_with: operator\nsteps: [{id: say, action: transform, set: {a: b}}]\n"
+    )
+    await house.up()
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    heard = {"provider": "event", "config": {"workflow": "shared"}, "workflow": STEPS}
+    await ana.call("triggers.create", name="mine", enabled=False, **heard)
+    for config in ({"type": ["run.failed"]}, {"workflow": "hello"}):
+        with pytest.raises((Forbidden, NotFound)):
+            await ana.call("triggers.edit", name="mine", match="*", config=config)
+    assert (await ana.call("triggers.edit", name="mine", match="*", enabled=True))["config"] == {"workflow": "shared"}
     await house.down()
 
 

@@ -22,7 +22,7 @@ from harken.config.dependency_digest import Dependencies
 from harken.config.feed_sources import shards_of, with_shard
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup, interpolate
-from harken.config.loaded import Account, Loaded
+from harken.config.loaded import Account, Loaded, reveal
 from harken.config.model_validation import check
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secret_values_to_mask import secrets_by_name, secrets_in
@@ -247,7 +247,8 @@ class RowCompiler:
         tree = interpolate(tree, lookup, report) if tree is not None else None
         found = self._read(row, tree, file, report) if isinstance(tree, Table) else None
         if row.user_id and found is not None:
-            self._check_owner(row.user_id, found.trigger, file, report)
+            definition = reveal(found.workflow.definition, lookup.references) if found.workflow else {}
+            self._check_owner(row.user_id, found.trigger, definition, file, report)
         hidden = {*lookup.references.values(), *resolver.secrets}
         findings = redact(report.findings, hidden)
         if found is None or report.failed:
@@ -266,9 +267,21 @@ class RowCompiler:
         )
         return compiled, findings
 
-    def _check_owner(self, owner: str, trigger: Trigger, file: str, report: Report) -> None:
-        """Report the accounts of the row, and of the feeds that it hears, that are for others than its owner."""
+    def _check_owner(self, owner: str, trigger: Trigger, definition: Any, file: str, report: Report) -> None:
+        """Report the accounts of the row, and of the feeds that it hears, that are for others than its owner.
+
+        `definition` has the steps as they are executed: what they use counts however it is written."""
+        from harken.run.compiled_workflows import uses_of
+
         resolver = self._resolver
+        for kind, step_uses in sorted(uses_of(definition)):
+            if kind == "channel" and "{{" in step_uses:
+                fix = "Write its name; for several use if or switch"
+                message = "a step notifies a channel that is only known when it runs"
+                report.error(Place(file), ("steps",), message, fix, "not_allowed")
+            elif kind != "workflow":
+                integration = step_uses.rpartition(".")[0] if kind == "action" else step_uses
+                resolver.require(integration, Place(file), Report(), ())
         used = [resolver.account(name, Place(file), Report(), ()) for name in sorted(resolver.asked)]
         heard = [resolver.feeds[name].feed.integration for name in trigger.feeds if name in resolver.feeds]
         accounts = {found[0].name: found[0] for found in used if found is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harken.errors import Forbidden, NotFound, Refused
 from harken.event import Recorded
@@ -18,6 +18,10 @@ from harken.operate.output_rows import Plain, own_secrets
 from harken.operate.permissions import Permission
 from harken.operate.principal import Principal
 from harken.runs import Run
+
+if TYPE_CHECKING:
+    from harken.config.stored_trigger_compiler import CompiledRow, TriggerRow
+    from harken.run.compiler import Use
 
 __all__ = ["Ownership", "triggers_beside", "visible", "visible_rows", "whose"]
 
@@ -69,6 +73,27 @@ class Ownership:
         else:
             await self._admit_run(permission, str(name or ""), given.get("step_input"))
         return given
+
+    def admit_row(self, row: TriggerRow, compiled: CompiledRow) -> None:
+        """Raise NotFound or Forbidden for a row that reaches what the principal may not.
+
+        What was sent may say it in many ways; what the row becomes says it in one."""
+        from harken.config.loaded import reveal
+
+        if not self._principal.limited:
+            return
+        if INTERNAL in compiled.trigger.feeds:
+            self._admit_hearing(row.config)
+        if compiled.workflow is None:
+            self._admit_target(compiled.uses)
+        else:
+            self._admit_uses(_uses(reveal(compiled.workflow.definition, compiled.references)))
+
+    def admit_fields(self, name: str, fields: Mapping[str, Any]) -> None:
+        """The same for the fields of a row that were read from a text, before anything in them is looked up."""
+        if self._principal.limited:
+            self._admit_target(fields.get("workflow"))
+            self._admit_secrets(name, fields)
 
     def show(self, permission: Permission, answer: Plain) -> Plain:
         """The answer without what the principal may not see."""
@@ -189,13 +214,21 @@ class Ownership:
             if not self.sees_workflow(name):
                 raise NotFound(f"there is no workflow {name}")
 
+    def _admit_uses(self, uses: Iterable[Use]) -> None:
+        """The workflows that compiled steps start."""
+        for kind, name in sorted(uses):
+            if kind == "workflow":
+                self._admit_target({"steps": [{"action": "workflow", "workflow": name}]})
+
     def _admit_heard(self, name: str, given: Mapping[str, Any]) -> None:
         """Events of Harken itself tell of all runs: a trigger of an owner hears only of workflows that they see."""
         current = self._context.triggers().get(name)
         provider = given.get("provider") or ("event" if current is not None and current.feed == INTERNAL else "")
         if provider != "event" or not {"provider", "config"} & given.keys():
             return
-        config = given.get("config")
+        self._admit_hearing(given.get("config"))
+
+    def _admit_hearing(self, config: Any) -> None:
         workflow = config.get("workflow") if isinstance(config, Mapping) else None
         if not isinstance(workflow, str) or not workflow:
             raise Forbidden(
@@ -307,6 +340,13 @@ def _steps_that_start(workflow: Any) -> Iterator[Mapping[str, Any]]:
     """The steps that start another workflow."""
     found = _inner_values([workflow])
     return (one for one in found if isinstance(one, Mapping) and one.get("action") == "workflow")
+
+
+def _uses(definition: Any) -> set[Use]:
+    # commands import this module too, and have to start fast
+    from harken.run.compiled_workflows import uses_of
+
+    return uses_of(definition)
 
 
 def _verdicts(event: Recorded | None) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.load_and_check_configuration import credentials_of, finding_row, row_compiler, workflow_tree
 from harken.operate.output_rows import Plain, own_secrets, plain
+from harken.operate.owner_access import Ownership
 from harken.store import Document, DocumentChange
 from harken.store.document_kinds import CHANGES, TRIGGER_FORM, TRIGGER_LOG, TRIGGER_NAME, TRIGGER_ROW
 from harken.suggest import suggest_fix
@@ -287,6 +288,7 @@ def _prepare(context: Context, row: TriggerRow) -> tuple[TriggerRow, Any]:
     compiled, findings = compiler.compile(row)
     if compiled is None:
         raise _invalid(findings)
+    Ownership(context, context.principal).admit_row(row, compiled)
     path = compiled.spec.feed.path
     other = loaded.feed_at(path) if path else None
     mine = loaded.trigger(row.name) if loaded.rows.get(row.name) == row.id else None

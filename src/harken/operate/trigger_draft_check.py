@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harken.errors import HarkenError, Malformed, Misconfigured, Refused
+from harken.errors import Forbidden, HarkenError, Malformed, Misconfigured, NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.load_and_check_configuration import finding_row, row_compiler
 from harken.operate.output_rows import Plain, plain
+from harken.operate.owner_access import Ownership
 from harken.operate.stored_triggers import find_row, refuse_taken, with_secrets_hidden, workflow_of
 from harken.operate.trigger_draft_dry_run import Draft, dry_run, per_hour
 from harken.operate.triggers import timeline
@@ -134,6 +135,8 @@ def _compile(context: Context, fields: Mapping[str, Any], steps: str, yaml: str,
             return read
         # what a pasted block does not have stays as it was
         given = {**read, **{key: given[key] for key in ("name", "workflow") if not read[key]}}
+    ownership = Ownership(context, context.principal)
+    ownership.admit_fields(replaces or str(given["name"]), given)
     try:
         row = _row(context, given, replaces)
     except Misconfigured as error:
@@ -141,7 +144,11 @@ def _compile(context: Context, fields: Mapping[str, Any], steps: str, yaml: str,
     compiler = row_compiler(context.loaded)
     try:
         found, findings = compiler.compile(row)
+        if found is not None:
+            ownership.admit_row(row, found)
         text = _yaml(compiler, row)
+    except (Forbidden, NotFound):
+        raise
     except HarkenError as error:
         return Compiled(fields=given, row=row, findings=(_problem(error, []),))
     return Compiled(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import Misconfigured, NotFound
-from harken.run.compiler import Actions, Compiler, parse_inputs
+from harken.run.compiler import Actions, Compiler, Use, parse_inputs
 from harken.run.plan import Plan, Problem, StepKind
 from harken.run.steps import KINDS
 from harken.runs import Workflow
@@ -17,7 +17,7 @@ from harken.store import Registry
 from harken.store.document_kinds import WORKFLOW
 from harken.suggest import suggest_quoted
 
-__all__ = ["DEFINITION_KEYS", "WorkflowCache", "check_workflow", "compile_workflow"]
+__all__ = ["DEFINITION_KEYS", "WorkflowCache", "check_workflow", "compile_workflow", "uses_of"]
 
 DEFINITION_KEYS = ("inputs", "steps", "outputs")
 
@@ -42,6 +42,13 @@ def compile_workflow(workflow: Workflow, kinds: Mapping[str, StepKind] = KINDS) 
         fix = first.suggestion or f"harken workflows check {workflow.name}"
         raise Misconfigured(f"workflow {workflow.name!r}: {where}: {first.message}{more}", fix=fix)
     return plan
+
+
+def uses_of(definition: Any) -> set[Use]:
+    """What the steps of a definition reach by name, in whichever way and however deep they are written."""
+    compiler = Compiler(KINDS, None)
+    _compile(Workflow(name="", rev="", definition=definition), compiler)
+    return compiler.uses
 
 
 def _compile(workflow: Workflow, compiler: Compiler) -> Plan:

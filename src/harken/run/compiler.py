@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -15,7 +15,7 @@ from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_text, compile_value, reads_name, template_reads
 from harken.suggest import suggest_quoted
 
-__all__ = ["Actions", "Compiler", "Strict", "fill_inputs", "parse_inputs"]
+__all__ = ["Actions", "Compiler", "Strict", "Use", "fill_inputs", "parse_inputs"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -69,11 +69,19 @@ _ALWAYS = compile_condition("true")
 REPLAY = ("event", "replay")
 
 
+class Use(NamedTuple):
+    """What a step reaches beyond itself, by its name: one with a template is only known when the step runs."""
+
+    kind: Literal["workflow", "channel", "action"]
+    name: str
+
+
 class Compiler:
     """Compiles at one `path` of a definition. Compilers made by `at` add to the same list of `problems`.
 
     `known_steps` are the ids of all steps, `step_reads` the ids that conditions and templates read, with their paths.
     `replay_reads` is empty if none of them reads `event.replay`.
+    `uses` has the workflows, channels and actions of services that the steps name, at any depth.
     `needs_run`: something that was compiled depends on the run itself, and not only on its event and its steps.
 
     `action` and `timeout` are those of the step being compiled, for kinds that need them.
@@ -89,6 +97,7 @@ class Compiler:
         self.known_steps: set[str] = set()
         self.step_reads: list[tuple[tuple[str | int, ...], str]] = []
         self.replay_reads: list[tuple[str | int, ...]] = []
+        self.uses: set[Use] = set()
         self._needs_run: list[tuple[str | int, ...]] = []
         self.action = ""
         self.timeout: float | None = None
@@ -97,7 +106,7 @@ class Compiler:
         """A compiler for a place below this one."""
         deeper = Compiler(self.kinds, self.actions, (*self.path, *more))
         deeper.problems, deeper.known_steps, deeper.step_reads = self.problems, self.known_steps, self.step_reads
-        deeper.replay_reads = self.replay_reads
+        deeper.replay_reads, deeper.uses = self.replay_reads, self.uses
         deeper._needs_run = self._needs_run
         return deeper
 

@@ -13,7 +13,7 @@ from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.language.go_template import Template, compile_template
 from harken.language.message_placeholders import fill
-from harken.run.compiler import Compiler, Strict
+from harken.run.compiler import Compiler, Strict, Use
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 from harken.run.scope import Resolve
@@ -123,6 +123,7 @@ def _parse_body(reply: Reply) -> Any:
 
 
 def _notify(params: NotifyBlock, compiler: Compiler) -> CompiledAct:
+    compiler.uses.add(Use("channel", params.channel))
     channel, to = compiler.value(params.channel, "channel"), _compile_to(params.to, compiler)
     text = (
         _fields_text(params.text, compiler) if params.placeholders == "fields" else compiler.text(params.text, "text")
@@ -186,6 +187,7 @@ def _template_in(source: str) -> Template | None:
 
 def _action(params: ActionBlock, compiler: Compiler) -> CompiledAct:
     name = compiler.action
+    compiler.uses.add(Use("action", name))
     given = {key: compiler.value(value, key) for key, value in (params.model_extra or {}).items()}
 
     async def act(frame: Frame) -> Any:

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import Field
 
 from harken.errors import NotFound, Refused
-from harken.run.compiler import Compiler, Strict
+from harken.run.compiler import Compiler, Strict, Use
 from harken.run.control_flow_exceptions import Parked
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
@@ -31,6 +31,7 @@ class WorkflowBlock(Strict):
 
 
 def _workflow(params: WorkflowBlock, compiler: Compiler) -> CompiledAct:
+    compiler.uses.add(Use("workflow", params.name))
     name, inputs = compiler.value(params.name, "workflow"), compiler.value(params.inputs, "inputs")
 
     async def act(frame: Frame) -> DetailedOutput:
