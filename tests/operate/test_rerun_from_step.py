@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from harken.config.loaded import Loaded
 from harken.config.settings import Settings
-from harken.errors import HarkenError, Malformed, NotFound, Refused
+from harken.errors import Forbidden, HarkenError, Malformed, NotFound, Refused
+from harken.feed import Trigger
 from harken.operate.operator import Operator
+from harken.operate.principal import Principal
 from harken.runs import Run, Workflow
 from harken.store.document_kinds import WORKFLOW
 from harken.testing.clock import VirtualClock, virtual
@@ -161,3 +164,54 @@ async def test_a_run_that_failed_goes_on_at_the_step_that_failed(clock: VirtualC
         assert (old.status, old.journal[-1].path) == ("dead", "post")
         _, new = await again(world, desk(world, tmp_path), old, from_step="post", step_input={"text": "mended"})
         assert (new.status, world.service.got[4]) == ("done", {"text": "mended"})
+
+
+def desk_of_ana(world: World, path: Path, current: Mapping[str, Any] | None = None) -> Operator:
+    """The same for the token of Ana, whose row has brought the workflow."""
+    operator = desk(world, path, current)
+    assert operator.loaded is not None
+    main = Trigger(name="main", feed="inbox", workflow="main", workflow_rev="main@1", owner="ana")
+    operator.loaded = replace(operator.loaded, rows={"main": "row-1"}, triggers=(main,))
+    return operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+
+
+NOTIFY = {"id": "say", "action": "notify", "channel": "desk", "text": "hi"}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"then": [NOTIFY]},
+        {"otherwise": [{"action": "alarm.post"}]},
+        {"then": [{"action": "workflow", "name": "bobs-flow"}]},
+        {"else": [{"type": "foreach", "items": [1], "steps": [{"type": "workflow", "workflow": "bobs-flow"}]}]},
+    ],
+)
+@virtual
+async def test_steps_inside_of_an_edited_one_reach_nothing_of_others(
+    clock: VirtualClock, tmp_path: Path, edit: dict[str, Any]
+) -> None:
+    async with running_world(clock, tmp_path, FLOW) as world:
+        old = await first_run(world)
+        ana = desk_of_ana(world, tmp_path)
+        with pytest.raises((Forbidden, NotFound)) as refused:
+            await ana.call("runs.rerun", id=old.id, from_step="choose", step_input=edit)
+        assert "never came" not in refused.value.message
+        assert len(await world.sqlite.documents(WORKFLOW)) == 1
+        await again(world, desk(world, tmp_path), old, from_step="choose", step_input=edit)
+        _, new = await again(world, ana, old, from_step="choose", step_input={"then": [do("page", n=3)]})
+        assert new.status == "done"
+
+
+@virtual
+async def test_an_owner_edits_no_steps_but_those_that_the_trigger_has_now(clock: VirtualClock, tmp_path: Path) -> None:
+    current = {"steps": [*FLOW["steps"][:3], do("tell", text="other")]}
+    async with running_world(clock, tmp_path, FLOW) as world:
+        old = await first_run(world)
+        ana = desk_of_ana(world, tmp_path, current)
+        edit = {"from_step": "tell", "step_input": {"text": "mine"}}
+        with pytest.raises(Forbidden, match="not those that your trigger has now"):
+            await ana.call("runs.rerun", id=old.id, **edit)
+        _, new = await again(world, ana, old, **edit, latest=True)
+        assert (new.status, world.service.got[-1]) == ("done", {"text": "mine"})
+        await again(world, desk(world, tmp_path, current), old, **edit)

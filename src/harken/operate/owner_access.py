@@ -71,7 +71,7 @@ class Ownership:
         elif permission.thing == "event":
             await self._admit_event(permission, given)
         else:
-            await self._admit_run(permission, str(name or ""), given.get("step_input"))
+            await self._admit_run(permission, str(name or ""), given)
         return given
 
     def admit_row(self, row: TriggerRow, compiled: CompiledRow) -> None:
@@ -94,6 +94,16 @@ class Ownership:
         if self._principal.limited:
             self._admit_target(fields.get("workflow"))
             self._admit_secrets(name, fields)
+
+    def admit_edited(self, before: Any, after: Any) -> None:
+        """Raise NotFound or Forbidden for a definition with other parameters that reaches more than it did `before`."""
+        if not self._principal.limited:
+            return
+        more = _uses(after) - _uses(before)
+        self._admit_uses(more)
+        if any(kind != "workflow" for kind, _ in more):
+            fix = "Change the trigger instead, and use latest"
+            raise Forbidden("other parameters of a step may not change what it notifies or calls", fix=fix)
 
     def show(self, permission: Permission, answer: Plain) -> Plain:
         """The answer without what the principal may not see."""
@@ -268,22 +278,27 @@ class Ownership:
         elif not all(map(self.owns, triggers)):
             raise Forbidden("this event started triggers of others too", fix="Name your own with trigger")
 
-    async def _admit_run(self, permission: Permission, id: str, edit: Any) -> None:
+    async def _admit_run(self, permission: Permission, id: str, given: Mapping[str, Any]) -> None:
         run: Run | None = await self._context.store.run(id)
         if run is None or not self._sees_run(run.trigger, run.workflow):
             raise NotFound(f"there is no run {id}")
         if permission.changes and run.trigger and not self.owns(run.trigger):
             raise Forbidden(f"run {run.id} is one of the operator's; it is only shared with you")
-        if edit:
-            self._admit_edit(run, edit)
+        if given.get("step_input"):
+            self._admit_edit(run, given["step_input"], latest=bool(given.get("latest")))
 
-    def _admit_edit(self, run: Run, edit: Any) -> None:
+    def _admit_edit(self, run: Run, edit: Any, *, latest: bool) -> None:
         """Other parameters of a step: only of a workflow that a row of the caller brought, and nothing of others."""
         loaded, owner = self._context.loaded, self._principal.owner
         brought = loaded is not None and run.workflow in loaded.rows and self.owns(run.workflow)
         if not (brought if owner else run.trigger) or loaded is None:
             # its steps may use secrets of the operator, and could send them anywhere
             raise Forbidden(f"the workflow of run {run.id} is only shared with you: its steps stay as they are")
+        current = self._context.workflows().get(run.workflow)
+        if owner and not latest and (current is None or current.rev != run.workflow_rev):
+            # it may be of somebody else, who had a trigger of this name before
+            fix = "Begin with the current one: latest"
+            raise Forbidden(f"the steps of run {run.id} are not those that your trigger has now", fix=fix)
         for found in _inner_values({"step": edit}):
             account = loaded.integrations.get(found) if isinstance(found, str) else None
             if owner and account is not None and account.agents is not None and owner not in account.agents:

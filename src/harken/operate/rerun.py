@@ -14,6 +14,7 @@ from harken.operate.context import Context
 from harken.operate.events import mark_replay
 from harken.operate.idempotency import new_id
 from harken.operate.output_rows import Plain, input_of, is_replay, run_detail
+from harken.operate.owner_access import Ownership
 from harken.runs import FINAL, Run, StepRecord, Workflow
 from harken.store import NewRun
 from harken.store.document_kinds import WORKFLOW
@@ -96,8 +97,11 @@ def _compile(context: Context, flow: Workflow) -> Plan:
     # commands import this module too, and have to start fast
     from harken.run.compiled_workflows import compile_workflow
 
-    definition = context.loaded.reveal(flow.definition) if context.loaded else flow.definition
-    return compile_workflow(msgspec.structs.replace(flow, definition=definition))
+    return compile_workflow(msgspec.structs.replace(flow, definition=_revealed(context, flow)))
+
+
+def _revealed(context: Context, flow: Workflow) -> Any:
+    return context.loaded.reveal(flow.definition) if context.loaded else flow.definition
 
 
 async def _steps_before(context: Context, run: Run, flow: Workflow, path: str) -> tuple[StepRecord, ...]:
@@ -171,6 +175,7 @@ async def _edited(context: Context, flow: Workflow, path: str, changes: Mapping[
         _compile(context, edited)
     except Misconfigured as error:
         raise Refused(f"the step {path} cannot be executed with this input: {error.message}", fix=error.fix) from None
+    Ownership(context, context.principal).admit_edited(_revealed(context, flow), _revealed(context, edited))
     await context.store.put(WORKFLOW, edited.rev, {"name": flow.name, "definition": definition}, expect=0)
     return edited.rev
 
