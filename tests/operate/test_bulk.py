@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.errors import Forbidden, HarkenError, Refused
+from harken.errors import Forbidden, HarkenError, NotFound, Refused
 from harken.operate.idempotency import Answer, once
 from harken.operate.principal import Principal
 from harken.runs import Dead, Failed
@@ -182,6 +182,26 @@ async def test_an_agent_plans_only_for_what_is_its_own(office: Office) -> None:
     assert (await ana.call("bulk.plan", action="cancel", where='status == "ready"'))["count"] == 1
     with pytest.raises(Forbidden):
         await ana.call("bulk.execute", id=plan["id"])
+
+
+async def test_a_run_of_somebody_else_is_not_there_for_an_owner_who_names_it(office: Office) -> None:
+    office.operator.loaded = replace(
+        office.loaded, triggers=(*office.loaded.triggers, trigger("anas", feed="deploys", owner="ana"))
+    )
+    await office.store.open(office.operator.loaded.definitions())
+    await office.shows(office.incident("D"), feed="deploys")
+    runs = {run.trigger: run.id for run in (await office.store.runs(limit=10)).items}
+    ana = office.operator.acting_as(Principal(name="token ana", role="operator", owner="ana"))
+    told = []
+    for id in (runs["deploys"], runs["deploys"][:13], "0" * 13):
+        # it can be done to the first action's, and not to the second's
+        for action in ("cancel", "retry"):
+            with pytest.raises(NotFound) as refused:
+                await ana.call("bulk.plan", action=action, ids=[runs["anas"], id])
+            told.append((refused.value.message.replace(id, "…"), refused.value.fix))
+    assert set(told) == {("there is no run …", "See: harken runs list")}
+    assert (await ana.call("bulk.plan", action="cancel", ids=[runs["anas"]]))["count"] == 1
+    assert (await office.ask("bulk.plan", action="cancel", ids=list(runs.values())))["count"] == 2
 
 
 async def test_an_execution_whose_process_died_goes_on_with_its_key_and_with_no_other(office: Office) -> None:

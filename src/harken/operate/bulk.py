@@ -69,7 +69,7 @@ async def make_plan(
         raise Misconfigured("a replay, and only a replay, names its trigger", fix="Use --trigger NAME with replay")
     # only events of the feed that the trigger listens to can be replayed for it
     feed = (await rules_of(context, trigger))[2].name if trigger else ""
-    rows = await _named(context, action, ids) if ids else await _choose(context, action, where, since, feed)
+    rows = await _named(context, action, ids, agent) if ids else await _choose(context, action, where, since, feed)
     if agent:
         rows = _own(context, action, rows, agent, trigger)
     now = context.clock.now()
@@ -172,11 +172,18 @@ async def _choose(context: Context, action: str, where: str, since: str, feed: s
     return rows[::-1]
 
 
-async def _named(context: Context, action: str, ids: Sequence[str]) -> list[Plain]:
-    """The runs with these ids, or their unique beginnings; raises Refused for one to which it cannot be done."""
+async def _named(context: Context, action: str, ids: Sequence[str], agent: str) -> list[Plain]:
+    """The runs with these ids, or their unique beginnings; raises Refused for one to which it cannot be done.
+
+    For an owner, raises NotFound for one that is not its own, as if it were not there."""
     if len(ids) > MOST:
         raise Refused(f"that is more than {MOST} at once", fix="Make several plans")
-    rows = {run.id: run_row(run) for run in [await context.run(id) for id in ids]}
+    rows: dict[str, Plain] = {}
+    for id in ids:
+        row = run_row(await context.run(id))
+        if context.principal.limited and not _own(context, action, [row], agent, ""):
+            raise NotFound(f"there is no run {id}", fix="See: harken runs list")
+        rows[row["id"]] = row
     for row in rows.values():
         if not _can(action, row):
             raise Refused(f"run {row['id']} is {row['status']}: there is nothing to {action}")
