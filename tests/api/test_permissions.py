@@ -15,7 +15,7 @@ import pytest
 
 from harken.api.routes import ROUTES
 from harken.config.loaded import Account
-from harken.feed import INTERNAL
+from harken.feed import INTERNAL, Join, Part
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
 from harken.operate.permissions import METRICS, PERMISSIONS, RUNS_TAIL, TAIL, Thing
@@ -434,6 +434,21 @@ async def test_an_owner_does_not_have_a_feed_begin_anew_that_triggers_of_others_
     assert (after.memory, after.cursor, after.baselined) == (before.memory, before.cursor, before.baselined)
     assert (await house.call("triggers.reset", "ana-operator", name="anas")).status == 200
     assert (await house.call("triggers.reset", "operator", name="anas", cursor=True, yes=True)).status == 200
+
+
+async def test_nor_does_the_second_feed_of_a_join_begin_anew(house: House) -> None:
+    office = house.served.office
+    parts = (Part(name="a", by="event.id"), Part(name="b", by="event.id", feed="deploys"))
+    joined = trigger("joins", owner="ana", gather=Join(parts=parts, within=60))
+    kept = tuple(one for one in TRIGGERS if one.name not in ("oncall", "anas"))
+    office.operator.loaded = replace(office.loaded, triggers=(joined, *kept), generation="joined")
+    await office.store.open(office.operator.loaded.definitions())
+    for given in ({}, {"yes": True}):
+        reply = await house.call("triggers.reset", "ana-operator", name="joins", cursor=True, **given)
+        assert (reply.status, "triggers of others" in reply.json()["detail"]) == (409, True), reply.body
+    told = (await house.call("triggers.reset", "operator", name="joins", cursor=True)).json()["detail"]
+    assert "bobs, shared" in told
+    assert (await house.call("triggers.reset", "operator", name="joins", cursor=True, yes=True)).status == 200
 
 
 async def test_what_somebody_else_has_starred_stays_starred(house: House) -> None:

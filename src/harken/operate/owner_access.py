@@ -322,13 +322,15 @@ def visible_rows(context: Context, by: str, rows: Iterable[Plain]) -> list[Plain
     return [shown for row in rows if (shown := see(row)) is not None]
 
 
-def triggers_beside(context: Context, trigger: str, feed: Feed, would: str, fix: str) -> list[str]:
-    """The other triggers that hear of the feed. Raises Refused if one of them is not the caller's: it `would` …"""
-    others = sorted(one.name for one in context.triggers().values() if feed.name in one.feeds and one.name != trigger)
-    ownership = Ownership(context, context.principal)
-    if context.principal.limited and not all(ownership.owns(name) for name in others):
-        raise Refused(f"{feed.display_name} is also read for triggers of others, which would {would}", fix=fix)
-    return others
+def triggers_beside(context: Context, trigger: str, feeds: Iterable[Feed], would: str, fix: str) -> list[str]:
+    """The other triggers that hear of the feeds. Raises Refused if one of them is not the caller's: it `would` …"""
+    ownership, found = Ownership(context, context.principal), set[str]()
+    for feed in feeds:
+        others = {one.name for one in context.triggers().values() if feed.name in one.feeds and one.name != trigger}
+        if context.principal.limited and not all(map(ownership.owns, others)):
+            raise Refused(f"{feed.display_name} is also read for triggers of others, which would {would}", fix=fix)
+        found |= others
+    return sorted(found)
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -124,7 +124,7 @@ async def _seek_stream(
 ) -> Plain:
     """Show what the broker has from there on; or leave word for who follows the stream, and have it look at once."""
     fix = f"Replay what is stored: harken events replay --since TIME --trigger {state.name}"
-    others = triggers_beside(context, state.name, feed, "move with it", fix)
+    others = triggers_beside(context, state.name, [feed], "move with it", fix)
     cursor = stored_position(found.cursor)[0]
     place = await context.running().locate(feed.name, line, cursor)
     if place is None:

@@ -363,10 +363,12 @@ async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool 
 
 
 async def _triggers_that_begin_anew(context: Context, name: str) -> list[str]:
-    """The other triggers of its feed. Raises Refused if one of them is somebody else's."""
-    feed = context.feeds().get(await context.feed_of(name))
+    """The other triggers of its feeds. Raises Refused if one of them is somebody else's."""
+    definition = context.triggers().get(name)
+    names = definition.feeds if definition is not None else (await context.feed_of(name),)
+    feeds = [context.feeds()[one] for one in names if one in context.feeds()]
     fix = f"Clear its errors alone: harken triggers reset {name}"
-    return triggers_beside(context, name, feed, "begin anew with it", fix) if feed is not None else []
+    return triggers_beside(context, name, feeds, "begin anew with it", fix)
 
 
 async def release(context: Context, *, name: str) -> Plain:
