@@ -14,7 +14,9 @@ from urllib.parse import quote
 import pytest
 
 from harken.api.routes import ROUTES
+from harken.config.feeds import internal_feed
 from harken.config.loaded import Account
+from harken.event import Event
 from harken.feed import INTERNAL, Join, Part
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
@@ -421,6 +423,49 @@ async def test_an_owner_hears_of_no_runs_but_those_of_workflows_that_the_owner_s
     office.operator.loaded = replace(loaded, triggers=(*loaded.triggers, heard))
     edited = await house.call("triggers.edit", "ana-operator", name="mine", config=config)
     assert edited.status in (403, 404), edited.body
+
+
+async def test_events_of_others_runs_are_not_told_by_a_trigger_that_leaves_them_out(house: House) -> None:
+    office = house.served.office
+    condition = 'event.workflow == "shared"'
+    heard = trigger("mine", feed=INTERNAL, owner="ana", workflow="oncall", condition=condition)
+    loaded = office.operator.loaded
+    assert loaded is not None
+    feeds = (*loaded.feeds, internal_feed())
+    office.operator.loaded = replace(loaded, feeds=feeds, triggers=(*loaded.triggers, heard), generation="heard")
+    await office.store.open(office.operator.loaded.definitions())
+    ended = [
+        Event(subject=name, type="run.failed", key=name, data={"workflow": workflow}, occurred_at=office.clock.now())
+        for name, workflow in (("run-of-bob", "bobs-flow"), ("run-of-us", "shared"))
+    ]
+    await office.shows(*ended, feed=INTERNAL)
+    ids = {row["key"]: row["id"] for row in await house.rows("events.list", "operator")}
+    rows = await house.rows("events.list", "ana-operator")
+    assert [row["key"] for row in rows if row["feed_id"] == INTERNAL] == ["run-of-us"]
+    statuses = {
+        key: (await house.call("events.show", "ana-operator", id=ids[key])).status
+        for key in ("run-of-bob", "run-of-us")
+    }
+    assert statuses == {"run-of-bob": 404, "run-of-us": 200}
+    changes: tuple[dict[str, str], ...] = ({}, {"condition": 'event.workflow == "bobs-flow"'})
+    for changed in changes:
+        tried = await house.call("triggers.backtest", "ana-operator", name="mine", **changed)
+        assert (tried.status, b"not counted for an owner" in tried.body) == (403, True), tried.body
+        assert (await house.call("triggers.backtest", "operator", name="mine", **changed)).status == 200
+    for keys in (("run-of-bob", "xyz"), (f"#{ids['run-of-bob']}", "#123456")):
+        told = []
+        for key in keys:
+            reply = await house.call("triggers.explain", "ana-operator", name="mine", key=quote(key))
+            answer = {name: value for name, value in reply.json().items() if name != "request_id"}
+            told.append((reply.status, answer.get("stage"), answer.get("detail", "").replace(key, "…")))
+        assert told[0] == told[1]
+    near = await house.call("triggers.explain", "ana-operator", name="mine", key="run-of-bo")
+    assert (near.json()["stage"], b"run-of-bob" in near.body) == ("read", False), near.body
+    seen = await house.call("triggers.explain", "ana-operator", name="mine", key="run-of-us")
+    assert seen.json()["stage"] not in ("read", "memory"), seen.body
+    draft = {"name": "other", "provider": "event", "config": {"workflow": "shared"}, "workflow": SAY, "hours": 1}
+    drafted = (await house.call("triggers.draft", "ana-operator", **draft)).json()
+    assert ([row["id"] for row in drafted["dry_run"]["shown"]], drafted["hours"]) == ([ids["run-of-us"]], [])
 
 
 async def test_an_owner_does_not_have_a_feed_begin_anew_that_triggers_of_others_hear(house: House) -> None:

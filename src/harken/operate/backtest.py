@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from harken.durations import parse_duration
-from harken.errors import Misconfigured, Refused
+from harken.errors import Forbidden, Misconfigured, Refused
 from harken.event import Recorded, Verdict
-from harken.feed import Feed, Trigger, TriggerState
+from harken.feed import INTERNAL, Feed, Trigger, TriggerState
 from harken.language.cel import Condition, compile_condition
 from harken.match import Rule, Rules, Screen
 from harken.operate.backtest_clock import PastClock
@@ -85,6 +85,10 @@ async def backtest(
     now = context.clock.now()
     begin, end = _span(last, since, until, now)
     trigger, state, feed = await rules_of(context, name)
+    if context.principal.owner and INTERNAL in trigger.feeds:
+        # the counts of a condition, and of each of its clauses, would tell of the runs of others
+        fix = "Try a draft of it: its dry run has the events that are about a workflow of yours"
+        raise Forbidden("events of Harken itself are about everything, and not counted for an owner", fix=fix)
     changed = _compile(trigger.condition if condition is None else condition)
     feeds = _feeds_of(context, trigger)
     plainly = is_plain(trigger)

@@ -121,7 +121,10 @@ async def list_events(
             if (begin is None or event.recorded_at >= begin) and (before is None or event.id < before)
             if not trigger or any(names.get(verdict.trigger, verdict.trigger) == trigger for verdict in event.verdicts)
         ]
+    # their data says what events of Harken itself are about, so it is asked while it is there
+    see = visible(context, "verdicts")
     rows = [event_row(event, names, context.feed_label(event.feed)) for event in found]
+    rows = [shown for row in rows if (shown := see(row)) is not None]
     for row in () if include else rows:
         del row["data"]
     return {"items": rows, "next": to_cursor(following)}

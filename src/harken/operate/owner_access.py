@@ -175,7 +175,19 @@ class Ownership:
     def _names(self, triggers: list[str]) -> list[str]:
         return [name for name in triggers if self.sees(name)]
 
+    def hears(self, feed: str, data: Any) -> bool:
+        """Whether an event may be told to the owner: those of Harken itself only if about a workflow that they see.
+
+        A trigger of theirs has a verdict on each of them, also on those that its condition leaves out."""
+        if not self._principal.owner or feed != INTERNAL:
+            return True
+        workflow = data.get("workflow") if isinstance(data, Mapping) else None
+        return isinstance(workflow, str) and self.sees_workflow(workflow)
+
     def _verdicts(self, row: Plain) -> list[Plain]:
+        # rows of lists without data were looked at while they had it
+        if "data" in row and not self.hears(row.get("feed_id", ""), row["data"]):
+            return []
         return [verdict for verdict in row["verdicts"] if self.sees(str(verdict["trigger"]))]
 
     def _as_agent(self, permission: Permission, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,7 +279,8 @@ class Ownership:
         event = await self._context.store.event(id)
         names = await self._context.names()
         triggers = [names.get(one.trigger, one.trigger) for one in _verdicts(event)]
-        if not any(map(self.sees, triggers)):
+        heard = event is not None and self.hears(event.feed, event.data)
+        if not heard or not any(map(self.sees, triggers)):
             raise NotFound(f"there is no event {id}")
         if permission.changes:
             self._admit_replay(str(given.get("trigger") or ""), triggers, permission)

@@ -11,7 +11,7 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.event import Event, Recorded, Verdict
-from harken.feed import Feed, Trigger, TriggerState
+from harken.feed import INTERNAL, Feed, Trigger, TriggerState
 from harken.language.cel import bind, compile_condition
 from harken.language.cel.failed_clauses import and_clauses
 from harken.match import Read, Rules, Screen, Sighting, compile_rules, match, variables_of
@@ -220,4 +220,7 @@ async def per_hour(context: Context, draft: Draft, feed: str, hours: int) -> lis
 def _listens(context: Context, feed: str) -> bool:
     """Whether one of the triggers that the caller may see hears of the feed's events."""
     ownership = Ownership(context, context.principal)
+    # how many events of Harken itself there are would tell of the runs of others
+    if context.principal.owner and feed == INTERNAL:
+        return False
     return any(feed in one.feeds and ownership.sees(one.name) for one in context.triggers().values())
