@@ -463,6 +463,14 @@ async def test_events_of_others_runs_are_not_told_by_a_trigger_that_leaves_them_
     assert (near.json()["stage"], b"run-of-bob" in near.body) == ("read", False), near.body
     seen = await house.call("triggers.explain", "ana-operator", name="mine", key="run-of-us")
     assert seen.json()["stage"] not in ("read", "memory"), seen.body
+    for operation in ("triggers.bank", "triggers.explain", "triggers.show"):
+        told_of = {
+            token: (await house.call(operation, token, name="mine")).body for token in ("operator", "ana-operator")
+        }
+        assert b"run-of-bob" not in told_of["ana-operator"], told_of
+        assert (b"run-of-bob" in told_of["operator"]) == (operation != "triggers.show"), told_of
+    shown = (await house.call("triggers.show", "ana-operator", name="mine")).json()
+    assert [row["failed"] for row in shown["clauses"]] == [0], shown["clauses"]
     draft = {"name": "other", "provider": "event", "config": {"workflow": "shared"}, "workflow": SAY, "hours": 1}
     drafted = (await house.call("triggers.draft", "ana-operator", **draft)).json()
     assert ([row["id"] for row in drafted["dry_run"]["shown"]], drafted["hours"]) == ([ids["run-of-us"]], [])

@@ -17,6 +17,7 @@ from harken.operate.backtest_scan import NearMisses, Scan
 from harken.operate.context import Context
 from harken.operate.event_from_record import past_variables
 from harken.operate.output_rows import Plain
+from harken.operate.owner_access import heard
 
 __all__ = ["blame_rows", "blame_sentence", "near_miss", "recent_blame"]
 
@@ -87,7 +88,7 @@ async def recent_blame(context: Context, definition: Trigger | None) -> list[Pla
     clauses = and_clauses(compile_condition(definition.condition))
     failed: Counter[int] = Counter()
     alone: Counter[int] = Counter()
-    for event in (await context.store.events(trigger=definition.name, limit=RECENT)).items:
+    for event in heard(context, (await context.store.events(trigger=definition.name, limit=RECENT)).items):
         if definition.types and event.type not in definition.types:
             continue
         not_true = failed_clauses(clauses, bind(past_variables(event)))

@@ -28,7 +28,7 @@ from harken.operate.explanations import (
     named,
 )
 from harken.operate.output_rows import Plain, plain
-from harken.operate.owner_access import Ownership
+from harken.operate.owner_access import heard
 from harken.operate.paging import MOST
 from harken.operate.stream_message_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.trigger_status import limits, next_room
@@ -54,7 +54,7 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
     feed = await context.feed_of(name)
     if not key:
         return _as_row(trigger, "", await _summary(context, trigger, feed))
-    exact = _heard(context, (await context.store.events(feed=feed, key=key, limit=SHOWN)).items)
+    exact = heard(context, (await context.store.events(feed=feed, key=key, limit=SHOWN)).items)
     if exact:
         return _as_row(trigger, key, await _explain_recorded(context, trigger, exact))
     # of a tracker's trigger a number is that of a ticket first
@@ -64,16 +64,10 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
         decided = next((at for at, event in enumerate(ticket.events) if _verdict(trigger, event)), 0)
         return _as_row(trigger, key, await _explain_recorded(context, trigger, ticket.events, decided))
     found = () if ticket.id else await _find(context, feed, key, may_be_ticket=ticket.named)
-    found = _heard(context, found or await _find_part(context, name, key))
+    found = heard(context, found or await _find_part(context, name, key))
     if found:
         return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
     return _as_row(trigger, key, await _explain_missing(context, trigger, feed, key, ticket))
-
-
-def _heard(context: Context, found: Sequence[Recorded]) -> Sequence[Recorded]:
-    """Those of the events that the caller may know of."""
-    ownership = Ownership(context, context.principal)
-    return [event for event in found if ownership.hears(event.feed, event.data)]
 
 
 async def _find_part(context: Context, name: str, key: str) -> Sequence[Recorded]:
@@ -106,7 +100,7 @@ def _event_id(key: str) -> int | None:
 
 async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]:
     event = await context.store.event(number)
-    if event is None or not _heard(context, [event]):
+    if event is None or not heard(context, [event]):
         raise NotFound(f"there is no event #{number}", fix="See: harken events list")
     if event.feed != feed and not any(event.feed in trigger.feeds for trigger in _listening(context, feed)):
         fix = f"See: harken events show {number}"
@@ -160,7 +154,7 @@ async def _explain_missing(
     # store.feeds() leaves out the size of each memory; store.state() has it
     state = await context.store.state(feed) if await _state(context, feed) else None
     recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
-    names = [name for event in _heard(context, recent) for name in (event.key, event.subject) if name]
+    names = [name for event in heard(context, recent) for name in (event.key, event.subject) if name]
     missing = Missing(
         trigger=trigger,
         key=key,
@@ -237,7 +231,7 @@ async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explan
     now = context.clock.now()
     definition = context.triggers().get(trigger.name)
     found = await current_status(context, trigger)
-    recent = (await context.store.events(trigger=trigger.name, limit=SHOWN)).items
+    recent = heard(context, (await context.store.events(trigger=trigger.name, limit=SHOWN)).items)
     counts = await outcomes(context, trigger)
     reason = f": {found.reason}" if found.reason else ""
     end = "" if reason.endswith((".", "?", "!")) else "."

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harken.config.stored_trigger_compiler import CompiledRow, TriggerRow
     from harken.run.compiler import Use
 
-__all__ = ["Ownership", "triggers_beside", "visible", "visible_rows", "whose"]
+__all__ = ["Ownership", "heard", "triggers_beside", "visible", "visible_rows", "whose"]
 
 _SECRET = re.compile(r"\$\{\s*secret\s*:([^}]*)", re.IGNORECASE)
 OPERATORS = "operator"
@@ -333,6 +333,12 @@ def visible_rows(context: Context, by: str, rows: Iterable[Plain]) -> list[Plain
     """The rows of a list that is in memory as a whole, as the caller sees them."""
     see = visible(context, by)
     return [shown for row in rows if (shown := see(row)) is not None]
+
+
+def heard(context: Context, found: Iterable[Recorded]) -> list[Recorded]:
+    """Those of the events on which a trigger of the caller has verdicts that the caller may know of."""
+    ownership = Ownership(context, context.principal)
+    return [event for event in found if ownership.hears(event.feed, event.data)]
 
 
 def triggers_beside(context: Context, trigger: str, feeds: Iterable[Feed], would: str, fix: str) -> list[str]:

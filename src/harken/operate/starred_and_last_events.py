@@ -10,6 +10,7 @@ from harken.errors import Malformed, NotFound, Refused
 from harken.event import BANK_LISTS, Recorded
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain, event_row, plain
+from harken.operate.owner_access import heard
 from harken.store.document_kinds import STARRED
 
 __all__ = ["bank", "is_starred", "star", "unstar"]
@@ -39,7 +40,7 @@ async def bank(context: Context, *, name: str, limit: int = 10) -> Plain:
     answer["starred"] = await _starred(context, state.name)
     for listed, some in lists.items():
         events = await context.store.events_by_id(sorted(some, reverse=True)[:limit])
-        answer[listed] = [await _row(context, event, state.name) for event in events]
+        answer[listed] = [await _row(context, event, state.name) for event in heard(context, events)]
     return answer
 
 
@@ -94,7 +95,7 @@ async def _starred(context: Context, trigger: str) -> list[Plain]:
 async def _of_trigger(context: Context, ids: Sequence[int], trigger: str) -> list[Recorded]:
     """These events, newest first, if the trigger has decided about them."""
     names = await context.names()
-    events = await context.store.events_by_id(sorted(ids, reverse=True))
+    events = heard(context, await context.store.events_by_id(sorted(ids, reverse=True)))
     return [one for one in events if any(names.get(v.trigger, v.trigger) == trigger for v in one.verdicts)]
 
 
