@@ -96,3 +96,57 @@ async def test_what_cannot_be_a_case_is_refused_with_the_way_out(office: Office)
 def test_no_text_takes_long_to_be_searched_for_people(data: dict[str, str]) -> None:
     with cpu_at_most(1):
         Anonymiser(()).data(data)
+
+
+MEGABYTE = 1_000_000
+HOSTILE: dict[str, dict[str, object]] = {
+    "a beginning of a key": {"x": "sk-" * (MEGABYTE // 3)},
+    "a beginning of a web token": {"x": "-eyJ" * (MEGABYTE // 4)},
+    "a beginning of a web token without room": {"x": "eyJ." * (MEGABYTE // 4)},
+    "a kind of authorization": {"x": "Bearer " * (MEGABYTE // 7)},
+    "a private key": {"x": "-----BEGIN PRIVATE KEY" * (MEGABYTE // 22)},
+    "pairs in pairs": {"x": "a:" * (MEGABYTE // 2)},
+    "pairs of people in pairs": {"x": "by=" * (MEGABYTE // 3)},
+    "pairs of secrets in pairs": {"x": "token:" * (MEGABYTE // 6)},
+    "a long name of a pair": {"x": "a" * MEGABYTE + "=b"},
+    "names that become the same": {f"1.{n // 65_536}.{n // 256 % 256}.{n % 256}": 1 for n in range(70_000)},
+    "names that others become": {
+        **{f"192.0.2.1-{n}": 1 for n in range(35_000)},
+        **{f"1.{n // 65_536}.{n // 256 % 256}.{n % 256}": 1 for n in range(35_000)},
+    },
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_megabyte_of_what_looks_like_a_secret_takes_no_longer_than_another(data: dict[str, object]) -> None:
+    with cpu_at_most(4):
+        Anonymiser(()).data(data)
+
+
+def test_names_that_become_the_same_are_counted_also_beside_those_that_look_like_it() -> None:
+    changed = Anonymiser(()).data({"192.0.2.1-2": 0, "192.168.7.1": 1, "192.168.7.2": 2, "192.168.7.3": 3})
+
+    assert changed == {"192.0.2.1-2": 0, "192.0.2.1": 1, "192.0.2.1-3": 2, "192.0.2.1-4": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "login:token=hunter2",
+        '{"note":"password=hunter2","x',
+        "a:b:c:pwd:hunter2",
+        "at: by=hunter2",
+        "from=password=hunter2",
+        "token=password=hunter2",
+        "token==hunter2",
+        "a%3Dpassword%3Dhunter2",
+        "x" * 70 + "_token=hunter2",
+    ],
+)
+def test_a_pair_in_a_pair_is_found(text: str) -> None:
+    assert "hunter2" not in f"{Anonymiser(()).text(text)}{Anonymiser(()).data({'x': text, text: 1})}"
+
+
+@pytest.mark.parametrize("text", ["at:12:30", "a:b=c", "token=", "by= ", "kind=x:y&page=2", "a=b=c"])
+def test_pairs_of_nobody_stay_as_they_are(text: str) -> None:
+    assert Anonymiser(()).text(text) == text

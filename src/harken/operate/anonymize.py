@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from harken.http.known_secret_redaction import redact
@@ -38,15 +38,18 @@ _ADDRESS_6 = re.compile(r"(?<![\w:])(?=[a-f:]*+\d)(?:[\da-f]{0,4}:){3,7}[\da-f]{
 _PHONE = re.compile(r"(?<![\w.-])\+?\d[\d ()/-]{7,40}\d(?![\w-])")
 _HANDLE = re.compile(r"(?<!\w)@[A-Za-z][\w.-]+")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-]\d{2}:?\d{2})?)?")
-_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]{1,64})([\"']?(?:=|%3D|:) ?[\"']?)([^\s&;,=\"'}]++)", re.IGNORECASE)
+_ASSIGNED = re.compile(r"(?:(?<![\w.-])|(?<=%3D))([\w.-]++)[\"']?(=|%3D|:) ?[\"']?", re.IGNORECASE)
+_VALUE = re.compile(r"[^\s&;,\"'}]++")
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[opsur]_|github_pat_|glpat-|xox[a-z]-|xapp-|sk-|[srp]k_(?:live|test)_|whsec_|hkn_|npm_|pypi-"
-    r"|SG\.|ya29\.|AKIA|ASIA|AIza)(?=[A-Za-z_.+/=-]*+\d)[\w.+/=-]{12,}+"
-    r"|(?<![A-Za-z0-9])eyJ[\w-]{8,}+\.[\w.=-]++"
+    r"|SG\.|ya29\.|AKIA|ASIA|AIza)(?=[A-Za-z_.+/=-]{0,64}+\d)[\w.+/=-]{12,}+"
+    r"|(?<![A-Za-z0-9])eyJ[\w-]{8,1024}+\.[\w.=-]++"
     r"|(?<![A-Za-z0-9])(?:Bearer|Basic|Digest|Token) (?=\S{0,200}?(?:\d|[a-z][A-Z]|=))[\w.+/=~-]{8,}+"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
 )
-"""What the tokens of well-known services look like, whatever their field is called."""
+"""What the tokens of well-known services look like, whatever their field is called.
+
+They may seem to begin again and again: so each is looked at only so far before it is known to be one."""
 _OPAQUE = re.compile(
     r"(?<![A-Za-z0-9])(?=[A-Za-z]*+\d)(?=\d*+[A-Za-z])[A-Za-z0-9]{20,}+"
     r"|(?<![\w+/=-])(?=[\d_A-Z+/=-]*+[a-z])(?=[\d_a-z+/=-]*+[A-Z])(?=[A-Za-z_+/=-]*+\d)[\w+/=-]{32,}+",
@@ -96,23 +99,20 @@ class Anonymiser:
     def _mapping(self, value: Mapping[Any, Any], keep: Collection[Path], place: _Place) -> dict[str, Any]:
         labels = [text for name, text in value.items() if str(name).lower() in _LABELS and isinstance(text, str)]
         found: dict[str, Any] = {}
+        counts: dict[str, int] = {}
         for name, inner in value.items():
             named_beside = labels and str(name).lower() == "value"
             called = next(filter(_is_secret, labels), labels[0]) if named_beside else str(name)
-            key = self._key(str(name), keep, place, found)
+            key = _unique(self._key(str(name), keep, place), found, counts)
             found[key] = self._data(inner, keep, place.below(str(name), called))
         return found
 
-    def _key(self, name: str, keep: Collection[Path], place: _Place, taken: Collection[str]) -> str:
-        """The name of a field, which may be somebody's address too; no other field of its object has it."""
+    def _key(self, name: str, keep: Collection[Path], place: _Place) -> str:
+        """The name of a field, which may be somebody's address too."""
         clean, path = self._bare(name), (*place.path, name)
-        if not _is_kept(path, keep) and not any(one[: len(path)] == path for one in keep):
-            clean = self._without_patterns(clean)
-        unique, number = clean, 1
-        while unique in taken:
-            number += 1
-            unique = f"{clean}-{number}"
-        return unique
+        if _is_kept(path, keep) or any(one[: len(path)] == path for one in keep):
+            return clean
+        return self._without_patterns(clean)
 
     def text(self, value: str) -> str:
         """A name such as a subject: only what looks like a person or a secret in it is replaced."""
@@ -137,7 +137,7 @@ class Anonymiser:
 
     def _without_patterns(self, value: str) -> str:
         value = _URL.sub(lambda found: f"https://example.com/{self._stand_in('page', found[0])}", value)
-        value = _ASSIGNED.sub(self._assigned, value)
+        value = "".join(self._assigned(value))
         value = _EMAIL.sub(lambda found: f"{self._stand_in('person', found[0])}@example.com", value)
         value = _HANDLE.sub(lambda found: f"@{self._stand_in('person', found[0])}", value)
         value = _OPAQUE.sub(lambda found: self._stand_in("code", found[0]), value)
@@ -147,13 +147,20 @@ class Anonymiser:
             lambda found: found[0] if _TIME.match(found[0]) else self._stand_in("number", found[0]), value
         )
 
-    def _assigned(self, found: re.Match[str]) -> str:
-        """`name=value` or `name:value` within a text, as in a query."""
-        name, sign, value = found.groups()
-        if _is_secret(name):
-            return f"{name}{sign}{MASK}"
-        personal = ":" not in sign and _PERSON.search(_words(name))
-        return f"{name}{sign}{self._stand_in('person', value)}" if personal else found[0]
+    def _assigned(self, text: str) -> Iterator[str]:
+        """The text in parts, without the secrets and people of `name=value` and `name:value` in it, as in a query."""
+        end = 0
+        for found in _ASSIGNED.finditer(text):
+            name, sign = found.groups()
+            secret = _is_secret(name)
+            # what stands in the value of a pair that was replaced is gone; else it may be a pair of its own
+            if found.start() < end or not (secret or (sign != ":" and _PERSON.search(_words(name)))):
+                continue
+            if (value := _VALUE.match(text, found.end())) is not None:
+                yield text[end : found.end()]
+                yield MASK if secret else self._stand_in("person", value[0])
+                end = value.end()
+        yield text[end:]
 
     def _stand_in(self, kind: str, value: str) -> str:
         if value in self._made and value.startswith(f"{kind}-"):
@@ -187,6 +194,15 @@ class _Place(NamedTuple):
     def is_about(self, what: re.Pattern[str], levels: int) -> bool:
         """Whether one of the names just above it says so."""
         return any(what.search(name) for name in self.names[-levels:])
+
+
+def _unique(name: str, taken: Collection[str], counts: dict[str, int]) -> str:
+    """The name, or the next one with a number that no other field of the object has. `counts`: the last of each."""
+    unique = name
+    while unique in taken:
+        counts[name] = counts.get(name, 1) + 1
+        unique = f"{name}-{counts[name]}"
+    return unique
 
 
 def _is_kept(path: Path, keep: Collection[Path]) -> bool:
