@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -52,6 +53,25 @@ async def test_a_plan_that_is_asked_for_again_with_its_key_is_the_one_that_was_m
     await fails(office, "B")
     again = json.loads((await once(office.store, "a", "k", "f", office.clock.now, plan)).body)
     assert again == first == await office.ask("bulk.show", id=first["id"])
+
+
+async def test_a_plan_of_runs_that_moved_on_is_shown_when_it_is_asked_for_again_with_its_key(office: Office) -> None:
+    id = await office.fires("A")
+
+    async def plan() -> Answer:
+        return Answer(200, json.dumps(await office.ask("bulk.plan", action="cancel", ids=[id])))
+
+    first = json.loads((await once(office.store, "a", "k", "f", office.clock.now, plan)).body)
+    # the process died before it had answered, and then the run was cancelled
+    name = hashlib.sha256(b"a\nk").hexdigest()
+    await office.store.put(REQUEST, name, {"asked": "f", "status": 0, "body": ""})
+    await office.store.cancel(id, "by hand")
+
+    def much_later() -> datetime:
+        return office.clock.now() + timedelta(minutes=5)
+
+    again = json.loads((await once(office.store, "a", "k", "f", much_later, plan)).body)
+    assert again == first
 
 
 async def test_executing_it_touches_only_what_it_names(office: Office) -> None:

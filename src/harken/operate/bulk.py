@@ -67,6 +67,10 @@ async def make_plan(
         raise Malformed(f"what to {action} is chosen by a filter, not by ids", fix="Use --where")
     if (action == "replay") != bool(trigger):
         raise Misconfigured("a replay, and only a replay, names its trigger", fix="Use --trigger NAME with replay")
+    id = new_id("plan").hex[:12]
+    if await context.store.get(PLAN, id) is not None:
+        # a request that is repeated with its key gets the plan that it made, whatever would be chosen by now
+        return await show(context, id=id)
     # only events of the feed that the trigger listens to can be replayed for it
     feed = (await rules_of(context, trigger))[2].name if trigger else ""
     rows = await _named(context, action, ids, agent) if ids else await _choose(context, action, where, since, feed)
@@ -74,7 +78,6 @@ async def make_plan(
         rows = _own(context, action, rows, agent, trigger)
     now = context.clock.now()
     await _forget_old(context, now)
-    id = new_id("plan").hex[:12]
     value = {
         "action": action,
         "where": where,
@@ -90,7 +93,7 @@ async def make_plan(
         "started": [],
     }
     if await context.store.put(PLAN, id, value, expect=0) is None:
-        # a request that is repeated with its key gets the plan that it made, whatever would be chosen by now
+        # another process has made it meanwhile, with the same key
         return await show(context, id=id)
     return _row(id, value)
 
