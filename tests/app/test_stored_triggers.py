@@ -236,6 +236,66 @@ async def test_an_account_is_used_by_rows_of_no_owner_but_those_whom_it_allows(
     await house.down()
 
 
+async def written_before(house: House, name: str, **fields: Any) -> None:
+    """Give the row these fields as an earlier version has stored them, and have it read."""
+    store = house.app.store
+    stored = await store.get(TRIGGER_ROW, house.app.loaded.rows[name])
+    noted = await store.get(TRIGGER_LOG, CHANGES)
+    assert stored is not None and noted is not None
+    row = DocumentChange(kind=TRIGGER_ROW, name=stored.name, value={**stored.value, **fields})
+    log = {"recent": [*noted.value["recent"], stored.name]}
+    await store.change([row, DocumentChange(kind=TRIGGER_LOG, name=CHANGES, value=log)])
+    await house.app.controller.sync_rows()
+
+
+TWICE: dict[str, Any] = {"condition": "false", "options": {"condition": "true"}, "workflow": {**STEPS, "name": "mine"}}
+"""What rows of earlier versions may have: the second of each counted."""
+
+
+@virtual
+async def test_a_row_that_says_something_twice_since_before_goes_on_and_can_be_changed(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", **HOURLY)
+    await written_before(house, "mine", **TWICE)
+
+    def condition() -> str:
+        found = house.app.loaded.trigger("mine")
+        assert found is not None
+        return found.condition
+
+    assert condition() == "true"
+    await house.ask("triggers.edit", name="mine", match="*", enabled=False)
+    await house.ask("triggers.edit", name="mine", match="*", enabled=True)
+    assert condition() == "true"
+    for field, value in TWICE.items():
+        with pytest.raises(InvalidRow, match="is a field of the row itself"):
+            await house.ask("triggers.edit", name="mine", match="*", **{field: value})
+    await house.ask("triggers.edit", name="mine", match="*", condition="event.n > 1", options={}, workflow=STEPS)
+    assert condition() == "event.n > 1"
+    await house.down()
+
+
+@pytest.mark.parametrize("field", ["options", "workflow"])
+@virtual
+async def test_a_row_of_an_owner_that_says_something_twice_since_before_is_refused(
+    clock: VirtualClock, tmp_path: Path, field: str
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    await ana.call("triggers.create", name="anas", **HOURLY)
+    heard = {"options": {"schedule": {"every": "9h"}}, "workflow": {**STEPS, "trigger": {"event": {}}}}
+    await written_before(house, "anas", **{field: heard[field]})
+    await house.down()
+    await house.up()
+    assert house.app.loaded.trigger("anas") is None
+    assert "is a field of the row itself" in str(house.app.loaded.refused)
+    await house.down()
+
+
 @virtual
 async def test_a_channel_that_only_the_run_knows_is_no_ones_but_the_operators(
     clock: VirtualClock, tmp_path: Path

@@ -7,7 +7,7 @@ words, with the line of what `export` gives.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -39,6 +39,7 @@ from harken.source import Plugin
 from harken.suggest import suggest_fix
 
 __all__ = [
+    "ALL_FIELDS",
     "SCHEMA_VERSION",
     "CompiledRow",
     "RowCompiler",
@@ -78,6 +79,9 @@ class TriggerRow(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
 
 
+ALL_FIELDS = frozenset(TriggerRow.__struct_fields__)
+
+
 def read_row(value: Mapping[str, Any]) -> TriggerRow:
     """The row of a stored document, brought to the current version."""
     version = value.get("schema_version", 1)
@@ -94,28 +98,30 @@ def as_file(row: TriggerRow) -> dict[str, Any]:
     """The workflow file that the row stands for; one that starts another workflow has `workflow:` in place of steps."""
     block: dict[str, Any] = {row.provider: row.config, **({"condition": row.condition} if row.condition else {})}
     rest = row.workflow if isinstance(row.workflow, dict) else {"workflow": row.workflow}
-    file: dict[str, Any] = {"name": row.name, "trigger": block | _beside(row.options, block)}
-    return file | _beside(rest, file)
+    if not row.user_id:
+        # rows of earlier versions may say something twice, and this is what they mean
+        return {"name": row.name, "trigger": {**block, **row.options}, **rest}
+    # what an owner may do was checked by the fields of the row itself
+    file: dict[str, Any] = {"name": row.name, "trigger": {**row.options, **block}}
+    return file | {key: value for key, value in rest.items() if key not in file}
 
 
-def _beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not said by a field of the row itself, which counts."""
-    return {key: value for key, value in given.items() if key not in own}
-
-
-_OWN = {"name": "name", "trigger": "provider and config"}
+_OWN = {"name": ("name",), "trigger": ("provider", "config", "condition", "options")}
 """Of a workflow file, what a row has in fields of its own."""
 
 
-def _check_fields(row: TriggerRow, file: str, report: Report) -> None:
-    """Report what stands in two fields of the row: which of them counts nobody could see."""
+def _check_fields(row: TriggerRow, sent: Collection[str], file: str, report: Report) -> None:
+    """Report what stands in two fields of the row, if one of them is sent now: which counts nobody could see.
+
+    A row of an owner never has such."""
     steps = row.workflow if isinstance(row.workflow, dict) else {}
-    twice = [("workflow", key, instead) for key, instead in _OWN.items() if key in steps]
-    twice += [("options", row.provider, "config")] if row.provider in row.options else []
-    twice += [("options", "condition", "condition")] if row.condition and "condition" in row.options else []
-    for where, key, instead in twice:
-        fix = f"Send it as {instead}"
-        report.error(Place(file), (where, key), "is a field of the row itself", fix, "duplicate")
+    twice = [("workflow", key, fields) for key, fields in _OWN.items() if key in steps]
+    twice += [("options", row.provider, ("provider", "config"))] if row.provider in row.options else []
+    twice += [("options", "condition", ("condition",))] if row.condition and "condition" in row.options else []
+    for where, key, fields in twice:
+        if row.user_id or not {where, *fields}.isdisjoint(sent):
+            fix = f"Send it as {', '.join(fields)}"
+            report.error(Place(file), (where, key), "is a field of the row itself", fix, "duplicate")
 
 
 def from_file(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,21 +224,22 @@ class RowCompiler:
     def accounts(self) -> Mapping[str, Account]:
         return self._resolver.accounts
 
-    def compile(self, row: TriggerRow, *, quick: bool = False) -> tuple[CompiledRow | None, tuple[Finding, ...]]:
-        """What the row becomes, or None; and what is wrong or odd about it.
+    def compile(
+        self, row: TriggerRow, *, quick: bool = False, sent: Collection[str] = ALL_FIELDS
+    ) -> tuple[CompiledRow | None, tuple[Finding, ...]]:
+        """What the row becomes, or None; and what is wrong or odd about it. `sent`: its fields that are new.
 
         `quick` is for rows that were good when they were written: only what is wrong with them has its line."""
         self.compiled += 1
-        file = f"/api/triggers/{row.id}"
+        file, report = f"/api/triggers/{row.id}", Report()
+        _check_fields(row, () if quick else sent, file, report)
+        if report.failed:
+            return None, tuple(report.findings)
         tree = to_nodes(as_file(row), Place(file)) if quick and row.provider in KINDS else None
         if tree is not None:
             found = self._compile(row, tree, file, Report())
             if found[0] is not None:
                 return found
-        report = Report()
-        _check_fields(row, file, report)
-        if report.failed:
-            return None, tuple(report.findings)
         if row.provider not in KINDS:
             fix = suggest_fix(row.provider, KINDS)
             report.error(Place(file), ("provider",), f"{row.provider!r} is not a kind of trigger", fix, "unknown_name")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -63,7 +63,7 @@ async def create(
     enabled: bool = True,
 ) -> Plain:
     """Make a trigger. Its provider, config and options are what a workflow file has under `trigger:`."""
-    from harken.config.stored_trigger_compiler import TriggerRow
+    from harken.config.stored_trigger_compiler import ALL_FIELDS, TriggerRow
 
     now = context.clock.now()
     id = str(new_id("trigger"))
@@ -84,7 +84,7 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    row, form = await asyncio.to_thread(_prepare, context, row)
+    row, form = await asyncio.to_thread(_prepare, context, row, ALL_FIELDS)
     changes = [
         DocumentChange(kind=TRIGGER_ROW, name=id, value=msgspec.to_builtins(row), expect=0),
         DocumentChange(kind=TRIGGER_NAME, name=name, value=id, expect=0),
@@ -156,7 +156,7 @@ async def _edit(context: Context, name: str, match: str, given: Mapping[str, Any
     row = msgspec.structs.replace(_read(document), **changed, updated_at=context.clock.now())
     form: Any = msgspec.UNSET
     if row.enabled or set(given) != {"enabled"}:
-        row, form = await asyncio.to_thread(_prepare, context, row)
+        row, form = await asyncio.to_thread(_prepare, context, row, given.keys())
     changes = [
         DocumentChange(kind=TRIGGER_ROW, name=row.id, value=msgspec.to_builtins(row), expect=document.revision),
         DocumentChange(kind=TRIGGER_FORM, name=row.id, value=form),
@@ -278,14 +278,14 @@ def _read(document: Document) -> TriggerRow:
     return read_row(document.value)
 
 
-def _prepare(context: Context, row: TriggerRow) -> tuple[TriggerRow, Any]:
+def _prepare(context: Context, row: TriggerRow, sent: Collection[str]) -> tuple[TriggerRow, Any]:
     """Check the row as a file is checked, and keep its secrets elsewhere. Raise InvalidRow if it cannot be used.
 
-    Return it with the form that is kept of it, or UNSET."""
+    `sent`: its fields that are new. Return it with the form that is kept of it, or UNSET."""
     assert context.loaded is not None
     loaded = context.loaded
     compiler = row_compiler(loaded)
-    compiled, findings = compiler.compile(row)
+    compiled, findings = compiler.compile(row, sent=sent)
     if compiled is None:
         raise _invalid(findings)
     Ownership(context, context.principal).admit_row(row, compiled)
@@ -299,7 +299,7 @@ def _prepare(context: Context, row: TriggerRow) -> tuple[TriggerRow, Any]:
         return row, _form(compiler, row, compiled)
     hidden = _hide(row, texts, lambda name, text: credentials_of(loaded.directory).store_secret(name, text))
     compiler = row_compiler(loaded)
-    again, findings = compiler.compile(hidden)
+    again, findings = compiler.compile(hidden, sent=sent)
     if again is None:
         _forget_secrets(context, row.id)
         raise _invalid(findings)
