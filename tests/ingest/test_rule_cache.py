@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -51,6 +52,21 @@ async def test_what_was_learnt_meanwhile_is_newer_than_what_was_opened() -> None
     rule_cache.adopt(DEFINITIONS, opened(3, paused="by hand"))
     rules = await rule_cache.rules("inbox")
     assert (rules.revision, rules.resting, store.asked) == (4, False, 1)
+
+
+async def test_start_lines_in_the_future_are_told_until_they_were_moved() -> None:
+    rule_cache, _ = cache_at(4)
+    assert rule_cache.start_lines_after(START) == {}
+    ahead = START + timedelta(days=3)
+    states = {"t": msgspec.structs.replace(STATE, start_line=ahead)}
+    rule_cache.adopt(DEFINITIONS, msgspec.structs.replace(opened(3), triggers=states))
+    assert rule_cache.start_lines_after(START) == {"t": ahead}
+    assert rule_cache.start_lines_after(START) == {"t": ahead}
+    assert rule_cache.start_lines_after(ahead) == {}
+    # the store has moved it
+    await rule_cache.learn("inbox")
+    assert rule_cache.start_lines_after(START) == {}
+    assert rule_cache.start_lines_after(START - timedelta(seconds=1)) == {"t": START}
 
 
 async def test_an_answer_from_before_the_opening_is_not_believed() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harken.circuit_breaker import Health
 from harken.feed import Feed, FeedState
 from harken.ingest.feed_runtime_state import LiveFeed
-from harken.ingest.scheduler import AT_ONCE, JUMP, SHORTEST_PAUSE, SPREAD, Scheduler, due_after, first_due
+from harken.ingest.scheduler import AT_ONCE, JUMP, SHORTEST_PAUSE, SPREAD, DueQueue, Scheduler, due_after, first_due
 from harken.schedule import At, Cron, Every, Schedule
 from harken.testing import START, HandClock, VirtualClock, virtual
 from harken.timings import Timings
@@ -147,6 +149,42 @@ def test_when_a_feed_is_due_after_a_read(
 ) -> None:
     due = due_after(live(of), NOW, NOW - took, Dice(roll), next_at)
     assert due == (None if seconds is None else pytest.approx(NOW + seconds, abs=0.001))
+
+
+TIMES = st.floats(min_value=NOW - 100, max_value=NOW + 100) | st.integers(-3, 3).map(lambda n: NOW + n / 2)
+
+
+@given(st.lists(TIMES | st.none()))
+def test_the_earliest_entry_comes_first_and_of_the_same_time_the_one_that_was_put_first(puts: list[Any]) -> None:
+    """None takes one; what is put afterwards may be due before it."""
+    queue, waiting, one = DueQueue(), [], live(feed())
+    for number, due in enumerate(puts):
+        if due is not None:
+            queue.put(due, one)
+            waiting.append((due, number))
+        elif waiting:
+            waiting.sort()
+            first = queue.first()
+            assert first is not None
+            assert queue.take_first() == first
+            assert first[0] == waiting.pop(0)[0]
+    left = [queue.take_first()[:2] for _ in iter(queue.first, None)]
+    assert [due for due, _ in left] == [due for due, _ in sorted(waiting)]
+    assert left == sorted(left)
+
+
+@given(st.lists(TIMES), st.integers(0, 20))
+def test_entries_that_are_moved_are_taken_in_their_new_order_and_others_are_gone(puts: list[float], taken: int) -> None:
+    queue = DueQueue()
+    for due in puts:
+        queue.put(due, live(feed()))
+    left = sorted(puts)[min(taken, len(puts)) :]
+    for _ in range(len(puts) - len(left)):
+        queue.first()
+        queue.take_first()
+    queue.move(lambda entry: None if entry[0] < NOW else 2 * NOW - entry[0])
+    moved = [queue.take_first()[0] for _ in iter(queue.first, None)]
+    assert moved == sorted(2 * NOW - due for due in left if due >= NOW)
 
 
 class Begun:

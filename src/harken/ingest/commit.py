@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -36,6 +36,8 @@ class RuleCache:
         self._rules: dict[str, Rules] = {}
         # known from opening the definitions, and compiled when first needed
         self._listeners: dict[str, Listeners] = {}
+        # no start line is later; a trigger that had it may be gone
+        self._latest_start = datetime.min.replace(tzinfo=UTC)
 
     def get(self, feed: str) -> Rules | None:
         """The rules as last learnt, without asking the store."""
@@ -46,8 +48,19 @@ class RuleCache:
         rules = self._rules.get(feed) or self._listeners.get(feed)
         return rules.revision if rules is not None else None
 
-    def start_lines(self) -> Iterator[tuple[str, datetime]]:
-        """The start line of every trigger, as last learnt."""
+    def start_lines_after(self, limit: datetime) -> dict[str, datetime]:
+        """The start lines later than this, by trigger. Of 100,000 all are looked at only if one may be."""
+        if self._latest_start <= limit:
+            return {}
+        self._latest_start = datetime.min.replace(tzinfo=UTC)
+        lines = dict(self._start_lines())
+        self._note_starts(lines.values())
+        return {trigger: line for trigger, line in lines.items() if line > limit}
+
+    def _note_starts(self, lines: Iterable[datetime]) -> None:
+        self._latest_start = max([self._latest_start, *lines])
+
+    def _start_lines(self) -> Iterator[tuple[str, datetime]]:
         for rules in self._rules.values():
             yield from ((rule.name, rule.start_line) for rule in rules.rules)
         for listeners in self._listeners.values():
@@ -65,6 +78,7 @@ class RuleCache:
         opened = self._listeners.pop(feed, None)
         if opened is not None and opened.revision > listeners.revision:
             listeners = opened
+        self._note_starts(state.start_line for _, state in listeners.triggers)
         rules = self._rules[feed] = compile_rules(listeners, self._rules.get(feed))
         return rules
 
@@ -85,6 +99,7 @@ class RuleCache:
             for name, rules in self._rules.items()
             if name in opened.feeds and rules.revision >= opened.feeds[name].revision
         }
+        self._note_starts(state.start_line for state in opened.triggers.values())
         triggers: dict[str, list[tuple[Trigger, TriggerState]]] = {}
         shared: set[str] = set()
         for trigger in sorted(definitions.triggers, key=lambda trigger: trigger.name):

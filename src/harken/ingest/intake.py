@@ -26,12 +26,12 @@ from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.feed_runtime_state import UNBUILT, Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
 from harken.ingest.scheduler import TickSlots
-from harken.ingest.start_times_set_by_wrong_clock import StartLines
+from harken.ingest.start_times_set_by_wrong_clock import FUTURE, StartLines
 from harken.ingest.stored_event_backfill import Backfill, FeedStore
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.ingest.webhook_run_results import RunAnswers
 from harken.source import Announced, AnnouncedSource, Lag, PushSource, Source
-from harken.store import FUTURE_SECONDS, HOUSEKEEPING, Definitions, Opened
+from harken.store import HOUSEKEEPING, Definitions, Opened
 from harken.task_cancellation import cancel_and_wait
 from harken.timings import Timings
 
@@ -251,8 +251,7 @@ class Intake:
         if now - self._looked_at < LOOK_SECONDS:
             return False
         self._looked_at = now
-        limit = self._clock.time() + FUTURE_SECONDS
-        return any(line.timestamp() > limit for _, line in self.rule_cache.start_lines())
+        return bool(self.rule_cache.start_lines_after(self._clock.now() + FUTURE))
 
     def _on_jump(self, seconds: float) -> None:
         for live in self.feeds.values():

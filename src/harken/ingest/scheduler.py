@@ -1,9 +1,10 @@
-"""When each feed is due, by one heap and one timer; and which ticks run at the same time, when many are due."""
+"""When each feed is due, by one queue and one timer; and which ticks run at the same time, when many are due."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
@@ -19,7 +20,7 @@ from harken.ingest.feed_runtime_state import LiveFeed
 from harken.schedule import At, Cron, Every, is_over, next_due
 from harken.timings import Timings
 
-__all__ = ["Scheduler", "TickSlots", "due_after", "first_due"]
+__all__ = ["DueQueue", "Scheduler", "TickSlots", "due_after", "first_due"]
 
 SHORTEST_NAP = 0.002
 SHORTEST_PAUSE = 0.2
@@ -46,10 +47,71 @@ HANGING = 400
 """While so many ticks hang in all, no further one is begun: each of them may have a connection open."""
 
 
+Entry = tuple[float, int, LiveFeed]
+"""When a feed is due, the number of the entry, and the feed."""
+
+
+class DueQueue:
+    """Feeds with the times at which they are due: the earliest first, and those of the same time as they were put.
+
+    Only what is due within the next second that has any is in a heap; all else is in a list for each second. A heap of
+    100,000 feeds would compare entries all over the memory for each feed that is put and taken.
+    """
+
+    def __init__(self) -> None:
+        self._order = count()
+        # a heap of all entries before this second
+        self._soon: list[Entry] = []
+        self._border = -math.inf
+        # the entries of each later second, and a heap of these seconds
+        self._later: dict[int, list[Entry]] = {}
+        self._seconds: list[int] = []
+
+    def put(self, due: float, live: LiveFeed) -> None:
+        self._add((due, next(self._order), live))
+
+    def first(self) -> Entry | None:
+        """The entry that is due before all others; None if there is none."""
+        if not self._soon:
+            if not self._seconds:
+                return None
+            second = heapq.heappop(self._seconds)
+            self._soon, self._border = self._later.pop(second), second + 1
+            heapq.heapify(self._soon)
+        return self._soon[0]
+
+    def take_first(self) -> Entry:
+        """Take the entry that `first` has just told."""
+        return heapq.heappop(self._soon)
+
+    def move(self, due: Callable[[Entry], float | None]) -> None:
+        """Give each entry, in the order in which they are due, another time; without one it is dropped."""
+        entries = sorted([*self._soon, *(entry for later in self._later.values() for entry in later)])
+        self._soon, self._border = [], -math.inf
+        self._later.clear()
+        self._seconds.clear()
+        for entry in entries:
+            moved = due(entry)
+            if moved is not None:
+                self._add((moved, entry[1], entry[2]))
+
+    def _add(self, entry: Entry) -> None:
+        second = math.floor(entry[0])
+        if second < self._border:
+            heapq.heappush(self._soon, entry)
+            return
+        later = self._later.get(second)
+        if later is not None:
+            later.append(entry)
+        else:
+            self._later[second] = [entry]
+            heapq.heappush(self._seconds, second)
+
+
 class Scheduler:
     """Calls `begin(live)` when a feed is due.
 
-    A feed may have several entries in the heap; only the one with the time of `live.due` counts. The timer never
+    A feed may have several entries in the queue; only the one with the time of `live.due` counts. The timer never
     sleeps longer than a few seconds, so that a jump of the wall clock (sleep, NTP, daylight saving) is noticed.
     """
 
@@ -61,8 +123,7 @@ class Scheduler:
         self._begin = begin
         self._longest_nap = timings.scheduler_nap
         self._dead_after = timings.scheduler_dead
-        self._heap: list[tuple[float, int, LiveFeed]] = []
-        self._order = count()
+        self._queue = DueQueue()
         self._handle: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._wall = clock.time()
@@ -92,7 +153,7 @@ class Scheduler:
         live.due = due
         if due is None:
             return
-        heapq.heappush(self._heap, (due, next(self._order), live))
+        self._queue.put(due, live)
         if self._running and due < self._wakes_at:
             self._arm(due - self._clock.time())
 
@@ -106,9 +167,9 @@ class Scheduler:
     def _wake(self) -> None:
         now = self._clock.time()
         self._notice_jump(now)
-        heap, begun = self._heap, 0
-        while heap and heap[0][0] <= now and begun < AT_ONCE:
-            due, _, live = heapq.heappop(heap)
+        queue, begun = self._queue, 0
+        while (first := queue.first()) is not None and first[0] <= now and begun < AT_ONCE:
+            due, _, live = queue.take_first()
             if live.due != due:
                 continue
             begun += 1
@@ -117,7 +178,7 @@ class Scheduler:
             self._begin(live)
         self._handle = None
         if self._running:
-            self._arm(heap[0][0] - now if heap else self._longest_nap)
+            self._arm(first[0] - now if first is not None else self._longest_nap)
 
     def _notice_jump(self, now: float) -> None:
         mono = self._clock.monotonic()
@@ -130,15 +191,18 @@ class Scheduler:
 
     def _spread(self, now: float, *, forward: bool) -> None:
         """Many feeds are due at once after a jump forward: spread them. After one back none waits for the old time."""
-        entries, self._heap[:] = list(self._heap), []
-        for due, order, live in entries:
+
+        def moved(entry: Entry) -> float | None:
+            due, _, live = entry
             if live.due != due:
-                continue
+                return None
             if forward and due < now and not _is_punctual(live):
                 live.due = now + self._random.random() * min(SPREAD, live.feed.interval / 2)
             elif not forward:
                 live.due = min(due, _latest(live, now))
-            heapq.heappush(self._heap, (live.due, order, live))
+            return live.due
+
+        self._queue.move(moved)
 
 
 def _is_punctual(live: LiveFeed) -> bool:

@@ -23,7 +23,7 @@ from harken.match import Read
 from harken.store import FUTURE_SECONDS, MovedStart, Opened
 from harken.store.document_kinds import START_MOVED
 
-__all__ = ["START_MOVED_EVENT", "StartLines"]
+__all__ = ["FUTURE", "START_MOVED_EVENT", "StartLines"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -87,8 +87,7 @@ class StartLines:
             await self._move({name: self._began.get(name, line - back) for name, line in ahead.items()})
 
     def _ahead(self) -> dict[str, datetime]:
-        limit = self._clock.now() + FUTURE
-        return {name: line for name, line in self._committer.rule_cache.start_lines() if line > limit}
+        return self._committer.rule_cache.start_lines_after(self._clock.now() + FUTURE)
 
     def _is_right(self, trusted: bool) -> bool:
         """Whether our clock is right: as most services say by the dates of their answers, else if it is trusted.
