@@ -150,3 +150,42 @@ def test_a_pair_in_a_pair_is_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["at:12:30", "a:b=c", "token=", "by= ", "kind=x:y&page=2", "a=b=c"])
 def test_pairs_of_nobody_stay_as_they_are(text: str) -> None:
     assert Anonymiser(()).text(text) == text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"birth_date": "1980-02-29"},
+        {"dob": "1980-02-29"},
+        {"birthday": "1980-02-29T00:00:00Z"},
+        {"phones": [1980]},
+        {"phoneNumber": 1980},
+        {"firstname": "1980"},
+        {"fields": [{"name": "password", "stringValue": "1980"}]},
+        {"fields": [{"key": "password", "val": "1980"}]},
+        {"headers": [{"name": "Authorization", "values": ["1980"]}]},
+        {"xml": "<login><password>1980</password></login>"},
+    ],
+)
+def test_what_tells_of_somebody_is_found_also_as_a_date_a_number_or_beside_its_name(data: dict[str, object]) -> None:
+    assert "1980" not in str(Anonymiser(()).data(data))
+
+
+@pytest.mark.parametrize("data", [{"created_at": "1980-02-29"}, {"name": "size", "value": 1980}, {"x": "a->1980"}])
+def test_dates_and_numbers_of_nobody_stay(data: dict[str, object]) -> None:
+    assert "1980" in str(Anonymiser(()).data(data))
+
+
+def nested(levels: int) -> object:
+    value: object = "hunter2"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("what", [nested(900), "[" * 600 + "1" + "]" * 600], ids=["values", "a text"])
+async def test_what_is_nested_too_deep_for_a_case_is_left_out_of_it(what: object, office: Office) -> None:
+    id = await came(office, what=what)
+    case = await office.ask("events.case", id=id, trigger="oncall")
+    assert case["outcome"] == "fired"
+    assert "***" in case["yaml"] and "hunter2" not in case["yaml"]

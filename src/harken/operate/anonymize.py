@@ -20,16 +20,18 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _PERSON = re.compile(
-    r"(^|_)(name|user|username|login|email|mail|phone|mobile|fax|address|street|author|assignee|reporter|creator|owner"
+    r"(^|_)((first|last|full|middle)?name|user|username|login|email|mail|phone|mobile|fax|address|street|author|assignee|reporter|creator|owner"
     r"|sender|recipient|from|to|cc|bcc|by|actor|approver|contact|customer|employee|member|participant|patient|requester"
-    r"|reviewer|person|surname|nickname|handle|ip)s?$|(^|_)(people|birth\w*)$",
+    r"|reviewer|person|surname|nickname|handle|ip)s?$|(^|_)(people|birth\w*|dob)$",
     re.IGNORECASE,
 )
-_OF_A_PERSON = re.compile(r"(^|_)(phone|mobile|fax|birth\w*)$", re.IGNORECASE)
-"""Names of what also a number tells of somebody."""
+_OF_A_PERSON = re.compile(r"(^|_)(phone|mobile|fax)(_?(number|no))?s?$|(^|_)(birth\w*|dob)$", re.IGNORECASE)
+"""Names of what also a number or a date tells of somebody."""
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-. ]")
 _LABELS = frozenset({"name", "key", "header", "field", "label"})
 """Where lists of fields are written as {name: …, value: …}, what has the name."""
+_VALUES = re.compile(r"values?$|^val$", re.IGNORECASE)
+"""And what has the value: also `stringValue` and the like."""
 # these begin only where a word does and have an end: a long text without a match takes no longer than another
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+")
 _URL = re.compile(r"https?://[^\s\"'<>)]+|(?<![\w+.-])[A-Za-z][\w+.-]{0,30}://[^\s/@\"'<>)]*+@[^\s\"'<>)]*")
@@ -38,7 +40,7 @@ _ADDRESS_6 = re.compile(r"(?<![\w:])(?=[a-f:]*+\d)(?:[\da-f]{0,4}:){3,7}[\da-f]{
 _PHONE = re.compile(r"(?<![\w.-])\+?\d[\d ()/-]{7,40}\d(?![\w-])")
 _HANDLE = re.compile(r"(?<!\w)@[A-Za-z][\w.-]+")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-]\d{2}:?\d{2})?)?")
-_ASSIGNED = re.compile(r"(?:(?<![\w.-])|(?<=%3D))([\w.-]++)[\"']?(=|%3D|:) ?[\"']?", re.IGNORECASE)
+_ASSIGNED = re.compile(r"(?:(?<![\w.-])|(?<=%3D))([\w.-]++)[\"']?(=|%3D|:|>) ?[\"']?", re.IGNORECASE)
 _VALUE = re.compile(r"[^\s&;,\"'}]++")
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[opsur]_|github_pat_|glpat-|xox[a-z]-|xapp-|sk-|[srp]k_(?:live|test)_|whsec_|hkn_|npm_|pypi-"
@@ -61,6 +63,8 @@ NAME_END = 64
 """So much of the end of a field's name tells what it has."""
 DEEPEST = 5
 """So often JSON may be a text in JSON."""
+MOST_LEVELS = 100
+"""What is deeper than so many objects and lists, also those of texts that are JSON, is not shown."""
 
 
 class Anonymiser:
@@ -80,6 +84,8 @@ class Anonymiser:
         return self._data(value, keep, _Place())
 
     def _data(self, value: Any, keep: Collection[Path], place: _Place) -> Any:
+        if len(place.path) > MOST_LEVELS:
+            return MASK
         if isinstance(value, Mapping):
             return self._mapping(value, keep, place)
         if isinstance(value, list | tuple):
@@ -101,7 +107,7 @@ class Anonymiser:
         found: dict[str, Any] = {}
         counts: dict[str, int] = {}
         for name, inner in value.items():
-            named_beside = labels and str(name).lower() == "value"
+            named_beside = labels and _VALUES.search(str(name))
             called = next(filter(_is_secret, labels), labels[0]) if named_beside else str(name)
             key = _unique(self._key(str(name), keep, place), found, counts)
             found[key] = self._data(inner, keep, place.below(str(name), called))
@@ -122,7 +128,7 @@ class Anonymiser:
         return _TOKEN.sub(MASK, redact(value, self._secrets))
 
     def _without_people(self, value: str, place: _Place) -> str:
-        if not value or _TIME.fullmatch(value):
+        if not value or (_TIME.fullmatch(value) and not place.is_about(_OF_A_PERSON, 1)):
             return value
         if value[0] in "{[" and place.depth < DEEPEST and (inner := _json(value)) is not None:
             return json.dumps(self._data(inner, (), place.inside()), ensure_ascii=False)
@@ -148,7 +154,7 @@ class Anonymiser:
         )
 
     def _assigned(self, text: str) -> Iterator[str]:
-        """The text in parts, without the secrets and people of `name=value` and `name:value` in it, as in a query."""
+        """The text in parts, without the secrets and people of `name=value`, `name:value` and `<name>value` in it."""
         end = 0
         for found in _ASSIGNED.finditer(text):
             name, sign = found.groups()
