@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harken.errors import Forbidden, HarkenError, NotFound, Refused
+from harken.errors import Forbidden, HarkenError, KeyReused, NotFound, Refused
 from harken.operate.idempotency import Answer, once
 from harken.operate.principal import Principal
 from harken.runs import Dead, Failed
@@ -72,6 +72,28 @@ async def test_a_plan_of_runs_that_moved_on_is_shown_when_it_is_asked_for_again_
 
     again = json.loads((await once(office.store, "a", "k", "f", much_later, plan)).body)
     assert again == first
+
+
+async def test_a_key_that_has_made_a_plan_gets_no_other_and_is_free_when_the_plan_is_old(office: Office) -> None:
+    await fails(office, "A")
+    name = hashlib.sha256(b"a\nk").hexdigest()
+
+    async def plan(**asked: str) -> Any:
+        async def act() -> Answer:
+            return Answer(200, json.dumps(await office.ask("bulk.plan", **asked)))
+
+        # as if the process had died before it answered
+        await office.store.delete(REQUEST, name)
+        return json.loads((await once(office.store, "a", "k", str(asked), office.clock.now, act)).body)
+
+    retry = {"action": "retry", "where": 'status == "failed"'}
+    for other in ({**retry, "where": "true"}, {**retry, "action": "cancel"}, {**retry, "since": "1h"}):
+        await plan(**retry)
+        with pytest.raises(KeyReused, match="came with another plan"):
+            await plan(**other)
+    office.clock.advance(86_401)
+    later = await plan(**{**retry, "where": "true"})
+    assert (later["where"], later["count"], later["state"]) == ("true", 1, "planned")
 
 
 async def test_executing_it_touches_only_what_it_names(office: Office) -> None:
@@ -222,6 +244,42 @@ async def test_a_run_of_somebody_else_is_not_there_for_an_owner_who_names_it(off
     assert set(told) == {("there is no run …", "See: harken runs list")}
     assert (await ana.call("bulk.plan", action="cancel", ids=[runs["anas"]]))["count"] == 1
     assert (await office.ask("bulk.plan", action="cancel", ids=list(runs.values())))["count"] == 2
+
+
+ANA = Principal(name="token ana", role="operator", owner="ana")
+ANA_FOR_ONE = Principal(name="token ana", role="operator", owner="ana", triggers=("anas",))
+
+
+@pytest.mark.parametrize(
+    ("who", "name"),
+    [(ANA, "oncal"), (ANA, "oncall"), (ANA, "deploy"), (ANA_FOR_ONE, "anas-to"), (ANA_FOR_ONE, "anas-too")],
+)
+async def test_a_plan_tells_no_names_of_triggers_that_the_token_may_not_see(
+    who: Principal, name: str, office: Office
+) -> None:
+    mine = tuple(trigger(name, feed="deploys", owner="ana") for name in ("anas", "anas-too"))
+    office.operator.loaded = replace(office.loaded, triggers=(*office.loaded.triggers, *mine))
+    await office.store.open(office.operator.loaded.definitions())
+    await office.shows(office.incident("D"), feed="deploys")
+    theirs = office.operator.acting_as(who)
+    with pytest.raises(NotFound, match=f"there is no trigger {name}$") as refused:
+        await theirs.call("bulk.plan", action="replay", where="true", trigger=name)
+    assert refused.value.fix == ""
+    runs = {run.trigger: run.id for run in (await office.store.runs(limit=10)).items}
+    assert (await theirs.call("bulk.plan", action="cancel", ids=[runs["anas"]]))["count"] == 1
+
+
+async def test_a_token_for_some_triggers_plans_for_no_runs_of_its_owners_others(office: Office) -> None:
+    mine = tuple(trigger(name, feed="deploys", owner="ana") for name in ("anas", "anas-too"))
+    office.operator.loaded = replace(office.loaded, triggers=(*office.loaded.triggers, *mine))
+    await office.store.open(office.operator.loaded.definitions())
+    await office.shows(office.incident("D"), feed="deploys")
+    runs = {run.trigger: run.id for run in (await office.store.runs(limit=10)).items}
+    with pytest.raises(NotFound, match="there is no run"):
+        await office.operator.acting_as(ANA_FOR_ONE).call("bulk.plan", action="cancel", ids=[runs["anas-too"]])
+    assert (await office.operator.acting_as(ANA).call("bulk.plan", action="cancel", ids=[runs["anas-too"]]))[
+        "count"
+    ] == 1
 
 
 async def test_an_execution_whose_process_died_goes_on_with_its_key_and_with_no_other(office: Office) -> None:

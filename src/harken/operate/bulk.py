@@ -6,11 +6,14 @@ everything. A plan has its ids, expires after an hour, and is executed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from harken.errors import HarkenError, Malformed, Misconfigured, NotFound, Refused
+import msgspec
+
+from harken.errors import HarkenError, KeyReused, Malformed, Misconfigured, NotFound, Refused
 from harken.event import Verdict
 from harken.operate import events, runs
 from harken.operate.backtest import rules_of
@@ -67,18 +70,26 @@ async def make_plan(
         raise Malformed(f"what to {action} is chosen by a filter, not by ids", fix="Use --where")
     if (action == "replay") != bool(trigger):
         raise Misconfigured("a replay, and only a replay, names its trigger", fix="Use --trigger NAME with replay")
-    id = new_id("plan").hex[:12]
-    if await context.store.get(PLAN, id) is not None:
+    id, now = new_id("plan").hex[:12], context.clock.now()
+    asked = _digest(action, where, sorted(ids), trigger, since, agent)
+    known = await context.store.get(PLAN, id)
+    if known is not None and not _is_old(known, now):
+        if known.value.get("asked", asked) != asked:
+            raise KeyReused("this Idempotency-Key came with another plan before", fix="Make a new key")
         # a request that is repeated with its key gets the plan that it made, whatever would be chosen by now
-        return await show(context, id=id)
+        return _row(id, known.value)
+    own = _triggers_of(context, agent) if agent else None
+    if own is not None and trigger and trigger not in own:
+        # before it is looked up, which would tell the nearest names
+        raise NotFound(f"there is no trigger {trigger}")
     # only events of the feed that the trigger listens to can be replayed for it
     feed = (await rules_of(context, trigger))[2].name if trigger else ""
-    rows = await _named(context, action, ids, agent) if ids else await _choose(context, action, where, since, feed)
-    if agent:
-        rows = _own(context, action, rows, agent, trigger)
-    now = context.clock.now()
+    rows = await _named(context, action, ids, own) if ids else await _choose(context, action, where, since, feed)
+    if own is not None:
+        rows = _of(action, rows, own)
     await _forget_old(context, now)
     value = {
+        "asked": asked,
         "action": action,
         "where": where,
         "trigger": trigger,
@@ -175,7 +186,7 @@ async def _choose(context: Context, action: str, where: str, since: str, feed: s
     return rows[::-1]
 
 
-async def _named(context: Context, action: str, ids: Sequence[str], agent: str) -> list[Plain]:
+async def _named(context: Context, action: str, ids: Sequence[str], own: Collection[str] | None) -> list[Plain]:
     """The runs with these ids, or their unique beginnings; raises Refused for one to which it cannot be done.
 
     For an owner, raises NotFound for one that is not its own, as if it were not there."""
@@ -184,7 +195,7 @@ async def _named(context: Context, action: str, ids: Sequence[str], agent: str) 
     rows: dict[str, Plain] = {}
     for id in ids:
         row = run_row(await context.run(id))
-        if context.principal.limited and not _own(context, action, [row], agent, ""):
+        if context.principal.limited and not _of(action, [row], own or ()):
             raise NotFound(f"there is no run {id}", fix="See: harken runs list")
         rows[row["id"]] = row
     for row in rows.values():
@@ -193,16 +204,19 @@ async def _named(context: Context, action: str, ids: Sequence[str], agent: str) 
     return list(rows.values())
 
 
-def _own(context: Context, action: str, rows: list[Plain], agent: str, trigger: str) -> list[Plain]:
-    """Those of the agent's own jobs, and of triggers that it owns."""
+def _triggers_of(context: Context, agent: str) -> Collection[str]:
+    """The agent's own jobs and triggers; for a token that is for some triggers only, these of them."""
     jobs = context.loaded.jobs if context.loaded else {}
     own = {id for id, job in jobs.items() if job.agent == agent}
     own |= {name for name, one in context.triggers().items() if one.owner == agent}
-    if trigger and trigger not in own:
-        raise NotFound(f"there is no trigger {trigger}")
+    return own.intersection(context.principal.triggers) if context.principal.triggers else own
+
+
+def _of(action: str, rows: list[Plain], triggers: Collection[str]) -> list[Plain]:
+    """Those of the rows that are of these triggers."""
     if action == "replay":
-        return [row for row in rows if any(verdict["trigger"] in own for verdict in row["verdicts"])]
-    return [row for row in rows if row["trigger"] in own and row.get("what", "run") == "run"]
+        return [row for row in rows if any(verdict["trigger"] in triggers for verdict in row["verdicts"])]
+    return [row for row in rows if row["trigger"] in triggers and row.get("what", "run") == "run"]
 
 
 def _can(action: str, row: Mapping[str, Any]) -> bool:
@@ -257,8 +271,17 @@ async def _plan(context: Context, id: str) -> Document:
 
 async def _forget_old(context: Context, now: datetime) -> None:
     for document in await context.store.documents(PLAN):
-        if datetime.fromisoformat(document.value["created_at"]) + KEPT < now:
+        if _is_old(document, now):
             await context.store.delete(PLAN, document.name)
+
+
+def _is_old(plan: Document, now: datetime) -> bool:
+    return datetime.fromisoformat(plan.value["created_at"]) + KEPT < now
+
+
+def _digest(*asked: Any) -> str:
+    """Tells what was asked for with a key from anything else."""
+    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:16]
 
 
 def _sample(row: Mapping[str, Any]) -> Plain:
