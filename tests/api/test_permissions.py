@@ -504,6 +504,20 @@ async def test_nor_does_the_second_feed_of_a_join_begin_anew(house: House) -> No
     assert (await house.call("triggers.reset", "operator", name="joins", cursor=True, yes=True)).status == 200
 
 
+async def test_an_event_of_a_feed_of_others_is_not_there_for_whom_explains_it_by_its_id(house: House) -> None:
+    office = house.served.office
+    parts = (Part(name="a", by="event.id"), Part(name="b", by="event.id", feed="company/incidents"))
+    joined = trigger("joins", feed="deploys", owner="bob", gather=Join(parts=parts, within=60))
+    office.operator.loaded = replace(office.loaded, triggers=(*TRIGGERS, joined), generation="joined")
+    await office.store.open(office.operator.loaded.definitions())
+    replies = [await house.call("triggers.explain", "ana-viewer", name="anas", key=f"%23{id}") for id in (1, 7)]
+    told = {(one.status, one.json()["detail"][:-1], one.json()["fix"]) for one in replies}
+    assert told == {(404, "there is no event #", "See: harken events list")}
+    assert (await house.call("triggers.explain", "ana-viewer", name="anas", key="%232")).status == 200
+    seen = await house.call("triggers.explain", "viewer", name="anas", key="%231")
+    assert (seen.status, "is of feed company/incidents" in seen.json()["detail"]) == (409, True)
+
+
 async def test_what_somebody_else_has_starred_stays_starred(house: House) -> None:
     bob = (await house.served.office.operator.call("tokens.create", name="bob", role="operator", owner="bob"))["token"]
     starred = await house.call("events.star", bob, id=2, trigger="bobs", note="for the review")

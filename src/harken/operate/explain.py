@@ -11,7 +11,7 @@ import msgspec
 from harken.durations import parse_moment
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
-from harken.feed import INTERNAL, FeedState, Trigger, TriggerState
+from harken.feed import INTERNAL, FeedState, TriggerState
 from harken.ingest.partly_committed_page import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.clause_blame import near_miss
@@ -27,8 +27,8 @@ from harken.operate.explanations import (
     explain_unseen,
     named,
 )
-from harken.operate.output_rows import Plain, plain
-from harken.operate.owner_access import heard
+from harken.operate.output_rows import Plain, event_row, plain
+from harken.operate.owner_access import heard, visible
 from harken.operate.paging import MOST
 from harken.operate.stream_message_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.trigger_status import limits, next_room
@@ -63,7 +63,7 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
         # its newest events tell what we showed on it; what a person asks for is what was decided
         decided = next((at for at, event in enumerate(ticket.events) if _verdict(trigger, event)), 0)
         return _as_row(trigger, key, await _explain_recorded(context, trigger, ticket.events, decided))
-    found = () if ticket.id else await _find(context, feed, key, may_be_ticket=ticket.named)
+    found = () if ticket.id else await _find(context, name, feed, key, may_be_ticket=ticket.named)
     found = heard(context, found or await _find_part(context, name, key))
     if found:
         return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
@@ -81,14 +81,14 @@ async def _find_part(context: Context, name: str, key: str) -> Sequence[Recorded
     return ()
 
 
-async def _find(context: Context, feed: str, key: str, *, may_be_ticket: bool) -> Sequence[Recorded]:
+async def _find(context: Context, name: str, feed: str, key: str, *, may_be_ticket: bool) -> Sequence[Recorded]:
     """Every occurrence of the subject, newest first; for `#2` only the event of that id."""
     number = _event_id(key)
     if number is not None and may_be_ticket:
         event = await context.store.event(number)
         return [event] if event is not None and event.feed == feed else ()
     if number is not None:
-        return await _of_id(context, feed, number)
+        return await _of_id(context, name, feed, number)
     return await context.store.events_about(feed, key, limit=SHOWN)
 
 
@@ -98,19 +98,22 @@ def _event_id(key: str) -> int | None:
     return int(digits) if key[:1] == "#" and digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
-async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]:
+async def _of_id(context: Context, name: str, feed: str, number: int) -> Sequence[Recorded]:
     event = await context.store.event(number)
-    if event is None or not heard(context, [event]):
+    definition = context.triggers().get(name)
+    own = definition.feeds if definition else (feed,)
+    if event is None or not heard(context, [event]) or not (event.feed in own or await _may_see(context, event)):
         raise NotFound(f"there is no event #{number}", fix="See: harken events list")
-    if event.feed != feed and not any(event.feed in trigger.feeds for trigger in _listening(context, feed)):
+    if event.feed not in own:
         fix = f"See: harken events show {number}"
-        other, own = context.feed_label(event.feed), context.feed_label(feed)
-        raise Refused(f"event #{number} is of feed {other}, and the trigger listens to {own}", fix=fix)
+        other, listened = context.feed_label(event.feed), context.feed_label(feed)
+        raise Refused(f"event #{number} is of feed {other}, and the trigger listens to {listened}", fix=fix)
     return [event]
 
 
-def _listening(context: Context, feed: str) -> list[Trigger]:
-    return [trigger for trigger in context.triggers().values() if trigger.feed == feed]
+async def _may_see(context: Context, event: Recorded) -> bool:
+    row = event_row(event, await context.names(), context.feed_label(event.feed))
+    return visible(context, "verdicts")(row) is not None
 
 
 async def _explain_recorded(
