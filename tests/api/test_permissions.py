@@ -21,9 +21,12 @@ from harken.feed import INTERNAL, Join, Part
 from harken.operate.agent_tools import JOB_TOOLS
 from harken.operate.operator import CHANGES, OPERATIONS
 from harken.operate.permissions import METRICS, PERMISSIONS, RUNS_TAIL, TAIL, Thing
-from harken.operate.principal import ROLES
+from harken.operate.principal import ROLES, Principal
 from harken.runs import Workflow
+from harken.store import Definitions
+from harken.store import Part as ChangedPart
 from tests.api.server import JSON, Reply, Served, serving
+from tests.cpu_time import cpu_at_most
 from tests.operate.operator_world import FLOW, Office, opened, trigger
 
 LOCAL = "only-files-of-our-own-have-this"
@@ -407,6 +410,42 @@ async def test_steps_of_an_owner_start_workflows_that_are_shared(house: House) -
 
 
 SAY = {"steps": [{"id": "say", "action": "transform", "set": {"a": "b"}}]}
+
+
+async def test_workflows_of_many_owners_are_listed_for_one_of_them_in_no_time(house: House) -> None:
+    office = house.served.office
+    many = tuple(
+        trigger(f"t{n}", owner="ana" if n % 100 == 0 else "bob", workflow=f"w{n}", workflow_rev="r")
+        for n in range(5_000)
+    )
+    flows = {one.workflow: Workflow(name=one.workflow, rev="r", definition={"steps": []}) for one in many}
+    office.operator.loaded = replace(office.loaded, triggers=many, workflows=flows, generation="many")
+    ana = office.operator.acting_as(Principal(name="ana", role="viewer", owner="ana"))
+    with cpu_at_most(0.5):
+        found = (await ana.call("workflows.list"))["items"]
+    assert [row["name"] for row in found] == sorted(f"w{n}" for n in range(0, 5_000, 100))
+
+
+async def test_a_workflow_is_seen_as_soon_as_a_row_of_the_owner_starts_it_and_no_longer(house: House) -> None:
+    office = house.served.office
+    current = office.operator.loaded
+    assert current is not None
+    ana = office.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+
+    async def seen() -> list[str]:
+        return [row["name"] for row in (await ana.call("workflows.list"))["items"]]
+
+    def now_starts(workflow: str) -> None:
+        part = (trigger("anas", feed="deploys", owner="ana", workflow=workflow),)
+        loaded = replace(current, triggers=(TRIGGERS[0], *part, *TRIGGERS[2:]))
+        only = ChangedPart(feeds=frozenset(), triggers=frozenset({"anas"}))
+        office.operator.use_part(loaded, Definitions(generation="owned", triggers=part, only=only))
+
+    before = await seen()
+    now_starts("bobs-flow")
+    changed = await seen()
+    now_starts("oncall")
+    assert (before, changed, await seen()) == (["oncall", "shared"], ["bobs-flow", "shared"], ["oncall", "shared"])
 
 
 @pytest.mark.parametrize("config", [{"type": ["run.failed"]}, {}, {"workflow": ""}, {"workflow": "bobs-flow"}])

@@ -31,6 +31,8 @@ class _Current:
     """The configuration as last loaded, by name: built once, because lists look it up for every row."""
 
     def __init__(self, loaded: Loaded | None) -> None:
+        self._loads = 0
+        self._starts: tuple[int, frozenset[tuple[str, str]]] = (0, frozenset())
         self.load(loaded)
 
     def load(self, loaded: Loaded | None) -> None:
@@ -38,6 +40,7 @@ class _Current:
         self.feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
         self.triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
         self._sorted: list[str] | None = None
+        self._loads += 1
 
     def load_part(self, loaded: Loaded, part: Definitions) -> None:
         assert part.only is not None
@@ -51,6 +54,20 @@ class _Current:
         for name in part.only.triggers:
             self.triggers.pop(name, None)
         self.triggers.update(defined)
+        self._loads += 1
+
+    def starts(self, owner: str, workflow: str) -> bool:
+        """Whether a trigger of the owner may start the workflow. To look through all triggers each time takes long."""
+        own = self.triggers.get(workflow)
+        if own is not None and own.owner == owner and workflow in own.workflows:
+            return True
+        loads, known = self._loads, self._starts
+        if known[0] != loads:
+            # drafts are checked in a thread, while others load; a workflow of the trigger's own name was found above
+            every = list(self.triggers.values())
+            pairs = frozenset((one.owner, name) for one in every for name in one.workflows if name != one.name)
+            known = self._starts = (loads, pairs)
+        return (owner, workflow) in known[1]
 
     def trigger_names(self) -> list[str]:
         """The names in their order, which takes long for 100,000."""
@@ -136,6 +153,10 @@ class Context:
     def trigger_names(self) -> Sequence[str]:
         """The names of the configured triggers, in their order."""
         return self._current.trigger_names()
+
+    def starts(self, owner: str, workflow: str) -> bool:
+        """Whether a trigger of the owner may start the workflow."""
+        return self._current.starts(owner, workflow)
 
     def workflows(self) -> Mapping[str, Workflow]:
         return self.loaded.workflows if self.loaded else {}

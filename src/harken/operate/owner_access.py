@@ -156,8 +156,12 @@ class Ownership:
         flow = self._context.workflows().get(name)
         if flow is None:
             return False
-        shared = flow.share_with != "" and self._principal.has_role(flow.share_with)
-        return shared or any(self.owns(one.name) for one in self._context.triggers().values() if name in one.workflows)
+        if flow.share_with != "" and self._principal.has_role(flow.share_with):
+            return True
+        if not self._principal.triggers:
+            return self._context.starts(self._principal.owner, name)
+        named = (self._context.triggers().get(trigger) for trigger in self._principal.triggers)
+        return any(one is not None and name in one.workflows and self.owns(one.name) for one in named)
 
     def _is_named(self, trigger: str) -> bool:
         return not self._principal.triggers or trigger in self._principal.triggers
