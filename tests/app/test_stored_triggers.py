@@ -296,6 +296,55 @@ async def test_a_row_of_an_owner_that_says_something_twice_since_before_is_refus
     await house.down()
 
 
+ONLY_THE_RUN_KNOWS = {"steps": [{"id": "say", "action": "notify", "channel": "{{.trigger.event.c}}", "text": "hi"}]}
+
+
+@pytest.mark.parametrize("called", ["name", "id"])
+@virtual
+async def test_a_row_that_is_refused_by_now_is_mended_or_deleted_by_its_owner(
+    clock: VirtualClock, tmp_path: Path, called: str
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    ana, bob = (house.app.operator.acting_as(Principal(name=one, role="operator", owner=one)) for one in ("ana", "bob"))
+    row = await ana.call("triggers.create", name="anas", **HOURLY)
+    await written_before(house, "anas", workflow=ONLY_THE_RUN_KNOWS)
+    await house.down()
+    await house.up()
+    assert house.app.loaded.trigger("anas") is None
+    ana, bob = (house.app.operator.acting_as(Principal(name=one, role="operator", owner=one)) for one in ("ana", "bob"))
+    assert [one["status"] for one in (await ana.call("triggers.list"))["items"]] == ["refused"]
+    assert (await bob.call("triggers.list"))["items"] == []
+    for operation in ("triggers.edit", "triggers.delete"):
+        with pytest.raises(NotFound, match="there is no trigger"):
+            await bob.call(operation, name=row[called], match="*")
+    with pytest.raises(InvalidRow, match="a channel that is only known when it runs"):
+        await ana.call("triggers.edit", name=row[called], match="*", condition="true")
+    await ana.call("triggers.edit", name=row[called], match="*", workflow=STEPS)
+    assert house.app.loaded.trigger("anas") is not None
+    await ana.call("triggers.delete", name=row[called], match="*")
+    assert (await ana.call("triggers.list"))["items"] == []
+    await house.down()
+
+
+@pytest.mark.parametrize("called", ["name", "id"])
+@virtual
+async def test_an_owner_edits_a_disabled_row_as_it_was_read_and_enables_it(
+    clock: VirtualClock, tmp_path: Path, called: str
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    row = await ana.call("triggers.create", name="anas", **HOURLY)
+    credentials_of(tmp_path).store_secret(f"trigger-{row['id']}-x", "s3cret")
+    steps = [{"id": "say", "action": "transform", "set": {"a": f"${{secret:trigger-{row['id']}-x}}"}}]
+    await ana.call("triggers.edit", name=row[called], match="*", enabled=False)
+    await ana.call("triggers.edit", name=row[called], match="*", workflow={"steps": steps})
+    await ana.call("triggers.edit", name=row[called], match="*", enabled=True)
+    assert house.app.loaded.trigger("anas") is not None
+    await house.down()
+
+
 @virtual
 async def test_a_channel_that_only_the_run_knows_is_no_ones_but_the_operators(
     clock: VirtualClock, tmp_path: Path

@@ -204,7 +204,7 @@ def _put(rows: RowSet, compiler: RowCompiler, row: bytes, form: bytes | None) ->
     if compiled is not None:
         rows.put(compiled)
         return compiled if restored is None else None
-    rows.refuse(id, name, findings)
+    rows.refuse(id, name, head.user_id, findings)
     for finding in findings:
         if finding.severity == "error":
             log.error("row.refused", trigger=name, reason=finding.message, fix=finding.fix)

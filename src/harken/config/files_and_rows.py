@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from harken.config.copy_on_write_map import Items, SnapshotValues
 from harken.config.findings import Finding
-from harken.config.loaded import Account, Loaded, item
+from harken.config.loaded import Account, IdleRow, Loaded, item
 from harken.config.reload_plan import inherit_cursors
 from harken.config.resolver import FeedSpec
 from harken.config.stored_trigger_compiler import CompiledRow
@@ -144,9 +144,9 @@ class RowSet:
         self._ids: Items[str] = Items({})
         self._paths = Items({feed.path: feed.name for feed in files.feeds if feed.path})
         self._by_feed: dict[str, _SharedFeed] = {}
-        self._refused: dict[str, tuple[str, tuple[Finding, ...]]] = {}
-        self._disabled: dict[str, tuple[str, str]] = {}
-        self._disabled_owners: Mapping[str, str] | None = None
+        self._refused: dict[str, tuple[str, str, tuple[Finding, ...]]] = {}
+        self._disabled: dict[str, tuple[str, IdleRow]] = {}
+        self._disabled_rows: Mapping[str, IdleRow] | None = None
         # these are replaced and not changed: whoever has them sees at once that they are the same
         self._references: Mapping[str, str] = files.references
         self._secrets = files.secrets
@@ -226,23 +226,24 @@ class RowSet:
     def disable(self, id: str, name: str, owner: str) -> None:
         """The row is not enabled: it is as if it were not there, but for its name."""
         self.remove(id)
-        self._disabled[id] = (name, owner)
-        self._disabled_owners = None
+        self._disabled[id] = (name, IdleRow(id, owner))
+        self._disabled_rows = None
 
     def _enable(self, id: str) -> None:
         if self._disabled.pop(id, None) is not None:
-            self._disabled_owners = None
+            self._disabled_rows = None
 
     def remove(self, id: str) -> None:
         self._take_out(id)
-        name, _ = self._refused.pop(id, ("", ()))
+        name, *_ = self._refused.pop(id, ("", "", ()))
         if name and self._names.get(name) == id:
             del self._names[name]
         self._enable(id)
 
-    def refuse(self, id: str, name: str, findings: Iterable[Finding]) -> None:
+    def refuse(self, id: str, name: str, owner: str, findings: Iterable[Finding]) -> None:
         """The row cannot be used: its old version runs on, if there is one."""
-        self._refused[id] = (name, tuple(findings))
+        self._enable(id)
+        self._refused[id] = (name, owner, tuple(findings))
         self._names.setdefault(name, id)
 
     def _take_out(self, id: str) -> None:
@@ -294,8 +295,8 @@ class RowSet:
         if not self._new_secrets <= self._secrets:
             self._secrets |= self._new_secrets
         self._new_references, self._new_secrets = {}, set()
-        if self._disabled_owners is None:
-            self._disabled_owners = dict(self._disabled.values())
+        if self._disabled_rows is None:
+            self._disabled_rows = dict(self._disabled.values())
         return replace(
             self._files,
             integrations={**accounts, **self._files.integrations},
@@ -307,12 +308,13 @@ class RowSet:
             secrets=self._secrets,
             refused={**self._files.refused, **self._refused_items()},
             rows=self._ids.snapshot(),
-            disabled=self._disabled_owners,
+            disabled=self._disabled_rows,
+            refused_rows={name: IdleRow(id, owner) for id, (name, owner, _) in self._refused.items()},
             paths=self._paths.snapshot(),
         )
 
     def _refused_items(self) -> dict[str, tuple[Finding, ...]]:
-        return {item("row", name): found for name, found in self._refused.values()}
+        return {item("row", name): found for name, _, found in self._refused.values()}
 
     def changes(self, generation: str) -> tuple[Definitions, frozenset[str]]:
         """What changed since the last call, as a part; and the feeds whose source has to be opened again."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from harken.runs import Workflow
 from harken.store import Definitions
 from harken.tickets import TrackerSettings
 
-__all__ = ["MAIN", "Account", "Loaded", "digest", "item", "reveal", "revision", "with_generation"]
+__all__ = ["MAIN", "Account", "IdleRow", "Loaded", "digest", "item", "reveal", "revision", "with_generation"]
 
 MAIN = "harken.yaml"
 PER_REPLICA = {"server", "store", "log", "metrics", "tracing", "http", "agent"}
@@ -50,14 +50,21 @@ class Account:
     agents: frozenset[str] | None = None
 
 
+class IdleRow(NamedTuple):
+    """A row of the store that is no trigger now, as it is not enabled or cannot be used."""
+
+    id: str
+    owner: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
     """Everything that a directory configures. Items are named `workflow:oncall`, `poller:leads`, `feed:news`,
     `integration:jira-eu`, `agent:ana`, `tracker:acme`, `project:my-api`, `section:server` and
     `file:workflows/x.yaml`; `origins` has the file of each. `pollers` is None without such a section; `agents` has the
     accounts of each, by kind. `trackers` are read by feeds, and their projects have triggers. `rows` has the ids of the
-    triggers that are rows in the store, by name, `disabled` the owners of those that are not enabled. `paths` has the
-    feeds of webhooks where there are rows, else None.
+    triggers that are rows in the store, by name, `disabled` the rows that are not enabled, `refused_rows` those that
+    cannot be used (`refused` says why). `paths` has the feeds of webhooks where there are rows, else None.
 
     Feeds and workflows hold references in place of secrets, so they may be stored: call `reveal` before use.
     """
@@ -81,7 +88,8 @@ class Loaded:
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     rows: Mapping[str, str] = field(default_factory=dict, repr=False)
-    disabled: Mapping[str, str] = field(default_factory=dict, repr=False)
+    disabled: Mapping[str, IdleRow] = field(default_factory=dict, repr=False)
+    refused_rows: Mapping[str, IdleRow] = field(default_factory=dict, repr=False)
     paths: Mapping[str, str] | None = field(default=None, repr=False)
 
     def feed(self, name: str) -> Feed | None:
@@ -93,6 +101,15 @@ class Loaded:
         if isinstance(self.triggers, SnapshotValues):
             return self.triggers.by_name.get(name)
         return next((trigger for trigger in self.triggers if trigger.name == name), None)
+
+    def idle_row(self, name: str) -> IdleRow | None:
+        """The row of this name that is no trigger now."""
+        return self.disabled.get(name) or self.refused_rows.get(name)
+
+    def row_id(self, name: str) -> str:
+        """The id of the row of this name, whether it is a trigger now or not; empty if there is none."""
+        idle = self.idle_row(name)
+        return self.rows.get(name) or (idle.id if idle else "")
 
     def feed_at(self, path: str) -> Feed | None:
         """The feed whose webhook is at this path."""

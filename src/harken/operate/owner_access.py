@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import Forbidden, NotFound, Refused
@@ -146,11 +147,10 @@ class Ownership:
     def owns(self, trigger: str) -> bool:
         if not self._is_named(trigger):
             return False
-        found = self._context.triggers().get(trigger)
-        disabled = self._context.loaded.disabled if self._context.loaded else {}
-        if found is None and trigger not in disabled:
-            return False
-        return self._principal.owner in ("", found.owner if found else disabled[trigger])
+        loaded = self._context.loaded
+        # who has a row that is not enabled, or cannot be used any more, may still mend and delete it
+        found = self._context.triggers().get(trigger) or (loaded.idle_row(trigger) if loaded else None)
+        return found is not None and self._principal.owner in ("", found.owner)
 
     def sees_workflow(self, name: str) -> bool:
         flow = self._context.workflows().get(name)
@@ -221,7 +221,7 @@ class Ownership:
         """A row of an owner uses no secrets but its own: its steps could send others to anybody."""
         loaded, named = self._context.loaded, self._name_of(name)
         # a new one may have been given the name of somebody else's, whose secrets it must not get
-        row = loaded.rows.get(named, "") if loaded is not None and self.owns(named) else ""
+        row = loaded.row_id(named) if loaded is not None and self.owns(named) else ""
         for found in _references(given):
             if not row or not found.startswith(own_secrets(row)):
                 raise Forbidden(
@@ -267,7 +267,8 @@ class Ownership:
         loaded = self._context.loaded
         if loaded is None or given in self._context.triggers():
             return given
-        return next((name for name, id in loaded.rows.items() if id == given), given)
+        idle = ((name, row.id) for rows in (loaded.disabled, loaded.refused_rows) for name, row in rows.items())
+        return next((name for name, id in chain(loaded.rows.items(), idle) if id == given), given)
 
     def _admit_workflow(self, name: str) -> None:
         if self._principal.triggers or not self.sees_workflow(name):
