@@ -236,6 +236,24 @@ async def test_an_account_is_used_by_rows_of_no_owner_but_those_whom_it_allows(
     await house.down()
 
 
+@pytest.mark.parametrize("use", USES)
+@virtual
+async def test_a_row_no_longer_uses_an_account_that_is_not_for_its_owner_any_more(
+    clock: VirtualClock, tmp_path: Path, use: str
+) -> None:
+    house = begin(tmp_path, clock)
+    tmp_path.joinpath("harken.yaml").write_text(RESERVED.replace("[bob]", "[ana, bob]"))
+    await house.up()
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    await ana.call("triggers.create", name="anas", **{**HOURLY, **USES[use]})
+    await house.down()
+    tmp_path.joinpath("harken.yaml").write_text(RESERVED)
+    await house.up()
+    assert house.app.loaded.trigger("anas") is None
+    assert "is not for ana" in str(house.app.loaded.refused)
+    await house.down()
+
+
 async def written_before(house: House, name: str, **fields: Any) -> None:
     """Give the row these fields as an earlier version has stored them, and have it read."""
     store = house.app.store

@@ -289,10 +289,11 @@ class RowCompiler:
             elif kind != "workflow":
                 integration = step_uses.rpartition(".")[0] if kind == "action" else step_uses
                 resolver.require(integration, Place(file), Report(), ())
-        used = [resolver.account(name, Place(file), Report(), ()) for name in sorted(resolver.asked)]
         heard = [resolver.feeds[name].feed.integration for name in trigger.feeds if name in resolver.feeds]
+        # what was asked for the row depends on: it is compiled again once one of them is for others
+        resolver.asked.update(name for name in heard if name in resolver.accounts)
+        used = [resolver.account(name, Place(file), Report(), ()) for name in sorted(resolver.asked)]
         accounts = {found[0].name: found[0] for found in used if found is not None}
-        accounts |= {name: resolver.accounts[name] for name in heard if name in resolver.accounts}
         for name, account in sorted(accounts.items()):
             if account.agents is not None and owner not in account.agents:
                 fix = "Name another. Who may use it stands in its allow_agents"
