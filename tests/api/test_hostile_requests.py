@@ -171,6 +171,7 @@ async def test_what_is_no_http_is_a_problem_too(served: Served, head: bytes) -> 
         ("http://{host}/api/status", "evil.example", 200),
         ("http://[::1]:{port}/api/status", "{host}", 200),
         ("http://user@{host}/api/status", "{host}", 200),
+        ("http://{host}/api/status", "{host}\r\nHost: evil.example", 421),
     ],
 )
 async def test_the_host_of_a_whole_url_counts_in_place_of_the_header(
