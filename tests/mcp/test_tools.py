@@ -222,8 +222,10 @@ async def test_a_call_that_comes_again_with_its_key_has_the_same_key_at_the_serv
         offer = await whole(*given)
         return None if offer is None else replace(offer, tool=replace(offer.tool, run=count))
 
+    arguments: dict[str, str] = {}
+
     async def act() -> Answer:
-        given = {"agent": "ana", "name": "gmail_count_unread", "arguments": {}}
+        given = {"agent": "ana", "name": "gmail_count_unread", "arguments": arguments}
         return Answer(200, json.dumps(await operator.call("tools.call", **given)))
 
     whole, operator = agent_tools.named_offer, home.app.operator
@@ -236,6 +238,10 @@ async def test_a_call_that_comes_again_with_its_key_has_the_same_key_at_the_serv
     await act()
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+    # what a service has refused may be mended and sent again with the key
+    arguments["query"] = "is:starred"
+    await operator.once("one", "g", act)
+    assert keys[-1] not in keys[:-1]
 
 
 async def test_an_answer_that_is_no_object_is_put_into_one_and_a_large_one_is_not_passed_on(home: House) -> None:

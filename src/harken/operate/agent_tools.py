@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -436,7 +437,9 @@ async def call(
     if offer is None:
         raise NotFound(f"there is no tool {name[:LONGEST_NAME]}", fix="List the tools to see which there are")
     params = _fitting(offer.tool.params, arguments or {}, name)
-    use = Call(params=params, account=offer.account.model, host=offer.host, idempotency_key=new_id(name).hex)
+    # a service may take another call with the same key for the first, or refuse it
+    key = new_id(f"{name}\n{json.dumps(arguments or {}, sort_keys=True)}").hex
+    use = Call(params=params, account=offer.account.model, host=offer.host, idempotency_key=key)
     answer = await ask_service(offer.tool.run(use), loaded, name, offer.account, seconds=PATIENCE_SECONDS)
     return {"result": _fit_to_show(answer, name, loaded)}
 
