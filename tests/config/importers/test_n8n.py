@@ -676,3 +676,20 @@ def test_branches_in_branches_and_ways_in_ways_come_to_an_end() -> None:
     for connections in (deep, wide):
         made = translate(export(HOOK, *ifs, POST, **connections, I298=[["Post"]], I299=[["Post"]]), file="x.json")
         assert any("inside each other" in finding.message or "steps" in finding.message for finding in made.findings)
+
+
+ODD_NODES = {
+    "a trigger": (node("Hook", "scheduleTrigger", {"rule": {"interval": 7}}), POST),
+    "a step": (
+        HOOK,
+        node("Post", "httpRequest", {"url": "https://x.example/", "queryParameters": {"parameters": 1}}, 4.2),
+    ),
+    "an operation": (HOOK, node("Post", "filter", {"conditions": {"string": [{"value1": "", "operation": [[]]}]}}, 1)),
+}
+
+
+@pytest.mark.parametrize("nodes", ODD_NODES.values(), ids=list(ODD_NODES))
+def test_a_node_with_a_value_of_another_kind_is_left_to_a_person(nodes: tuple[dict[str, Any], ...]) -> None:
+    imported = translate(chain(*nodes), file="x.json")
+    assert imported.workflows
+    assert [finding.severity for finding in imported.findings if "Hook" in finding.path or "Post" in finding.path]

@@ -16,7 +16,7 @@ from harken.config.findings import Place, Report
 from harken.config.importers import Imported, Variable, free_name, plain_text, slug
 from harken.config.importers.n8n.conditions import condition_of, fallback_of, rules_of
 from harken.config.importers.n8n.export import Graph, Node, read_export
-from harken.config.importers.n8n.expressions import Scope, Untranslatable, ValuePath
+from harken.config.importers.n8n.expressions import Scope, Untranslatable, ValuePath, of_the_usual_shape
 from harken.config.importers.n8n.order import Order, order_of
 from harken.config.importers.n8n.steps import PASSED_THROUGH, keeps_item, keeps_other_fields, step_of
 from harken.config.importers.n8n.triggers import Started, is_trigger, start_of
@@ -106,7 +106,8 @@ class _Translation:
             fix = "Put what is repeated into foreach:, or retry: on a step"
             self.tell(self._graph.nodes[source], f"goes back to {target}: workflows have no loops", fix, warn=True)
         try:
-            started = start_of(node, self._graph.zone)
+            with of_the_usual_shape():
+                started = start_of(node, self._graph.zone)
         except Untranslatable as reason:
             self.tell(node, str(reason), reason.fix)
             # the steps are worth having: a person can start them, and write the trigger
@@ -251,7 +252,8 @@ class _Steps:
         try:
             if depth >= DEEPEST:
                 raise Untranslatable("too many branches inside each other", "Divide the workflow")
-            condition = condition_of(node.parameters, self._scope(item))
+            with of_the_usual_shape():
+                condition = condition_of(node.parameters, self._scope(item))
         except Untranslatable as reason:
             self._translation.tell(node, str(reason), reason.fix)
             return [_by_hand(identity, node)]
@@ -278,9 +280,11 @@ class _Steps:
         answer = Item(("steps", identity, "response"))
         try:
             if node.kind == "filter":
-                step: Step = {"action": "filter", "condition": condition_of(node.parameters, self._scope(item))}
+                with of_the_usual_shape():
+                    step: Step = {"action": "filter", "condition": condition_of(node.parameters, self._scope(item))}
             else:
-                made = step_of(node, self._scope(item))
+                with of_the_usual_shape():
+                    made = step_of(node, self._scope(item))
                 self._translation.keep(made.variables)
                 for remark, fix in made.remarks:
                     self._translation.tell(node, remark, fix, warn=True)
@@ -307,7 +311,8 @@ class _Steps:
             if depth >= DEEPEST:
                 raise Untranslatable("too many branches inside each other", "Divide the workflow")
             scope = self._scope(item)
-            rules, rest = _rules(node, scope)
+            with of_the_usual_shape():
+                rules, rest = _rules(node, scope)
         except Untranslatable as reason:
             self._translation.tell(node, str(reason), reason.fix)
             if starts:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-__all__ = ["Scope", "Untranslatable", "ValuePath", "cel_value", "template_of", "value_path"]
+__all__ = ["Scope", "Untranslatable", "ValuePath", "cel_value", "of_the_usual_shape", "template_of", "value_path"]
 
 _PIECE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ENVIRONMENT = re.compile(r"\$env(?:\.([A-Za-z_]\w*)|\[\s*['\"]([A-Za-z_]\w*)['\"]\s*\])")
@@ -47,6 +48,15 @@ class Untranslatable(Exception):
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
         self.fix = fix
+
+
+@contextmanager
+def of_the_usual_shape() -> Iterator[None]:
+    """Raise Untranslatable for a node that has a number where n8n writes a list, and the like: a person looks at it."""
+    try:
+        yield
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
+        raise Untranslatable("a value of it is not of the kind that n8n writes", "Look at it in n8n") from error
 
 
 class ValuePath(msgspec.Struct, frozen=True, kw_only=True):
