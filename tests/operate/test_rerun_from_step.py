@@ -204,6 +204,19 @@ async def test_steps_inside_of_an_edited_one_reach_nothing_of_others(
 
 
 @virtual
+async def test_an_owner_edits_no_steps_that_have_a_secret_of_the_operators(clock: VirtualClock, tmp_path: Path) -> None:
+    secret, own = (
+        steps(*FLOW["steps"][:3], do("tell", text=f"${{secret:{name}}}")) for name in ("OPS", "trigger-row-1-x")
+    )
+    edit: dict[str, Any] = {"from_step": "tell", "step_input": {"to": "mine"}, "latest": True}
+    async with running_world(clock, tmp_path, FLOW) as world:
+        old = await first_run(world)
+        with pytest.raises(Forbidden, match="may not use the secret OPS"):
+            await desk_of_ana(world, tmp_path, secret).call("runs.rerun", id=old.id, **edit)
+        await desk_of_ana(world, tmp_path, own).call("runs.rerun", id=old.id, **edit)
+
+
+@virtual
 async def test_an_owner_edits_no_steps_but_those_that_the_trigger_has_now(clock: VirtualClock, tmp_path: Path) -> None:
     current = {"steps": [*FLOW["steps"][:3], do("tell", text="other")]}
     async with running_world(clock, tmp_path, FLOW) as world:

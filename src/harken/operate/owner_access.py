@@ -317,6 +317,9 @@ class Ownership:
             # it may be of somebody else, who had a trigger of this name before
             fix = "Begin with the current one: latest"
             raise Forbidden(f"the steps of run {run.id} are not those that your trigger has now", fix=fix)
+        if owner and current is not None:
+            # the operator may have changed the row since; another address would be sent what the step has
+            self._admit_secrets(run.workflow, {"steps": current.definition})
         for found in _inner_values({"step": edit}):
             account = loaded.integrations.get(found) if isinstance(found, str) else None
             if owner and account is not None and account.agents is not None and owner not in account.agents:
