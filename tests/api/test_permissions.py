@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from harken.api.routes import ROUTES
@@ -555,6 +556,35 @@ async def test_an_event_of_a_feed_of_others_is_not_there_for_whom_explains_it_by
     assert (await house.call("triggers.explain", "ana-viewer", name="anas", key="%232")).status == 200
     seen = await house.call("triggers.explain", "viewer", name="anas", key="%231")
     assert (seen.status, "is of feed company/incidents" in seen.json()["detail"]) == (409, True)
+
+
+async def test_a_feed_that_several_read_is_not_called_like_the_trigger_of_somebody_else(house: House) -> None:
+    office = house.served.office
+    current = office.operator.loaded
+    assert current is not None
+    feeds = tuple(
+        msgspec.structs.replace(feed, label="bobs" if feed.name == "deploys" else "") for feed in current.feeds
+    )
+    office.operator.loaded = replace(current, feeds=feeds)
+    asked: dict[str, dict[str, Any]] = {
+        "triggers.list": {},
+        "triggers.show": {"name": "anas"},
+        "triggers.explain": {"name": "anas", "key": "nothing"},
+        "triggers.bank": {"name": "anas"},
+        "events.list": {},
+        "events.show": {"id": 2},
+        "feeds.list": {},
+        "feeds.show": {"name": "anas"},
+    }
+    for operation, given in asked.items():
+        mine, all_of_it = [await house.call(operation, who, **given) for who in ("ana-viewer", "viewer")]
+        assert (mine.status, "deploys" in mine.body.decode(), "bobs" in mine.body.decode()) == (200, True, False)
+        assert '"bobs"' in all_of_it.body.decode() or "feed bobs" in all_of_it.body.decode(), operation
+    ana = office.operator.acting_as(Principal(name="ana", role="viewer", owner="ana"))
+    event = await anext(ana.tail(after=1))
+    assert event is not None and event["feed"] == "deploys"
+    assert (await house.call("feeds.show", "ana-viewer", name="bobs")).status == 404
+    assert (await house.call("feeds.show", "viewer", name="bobs")).status == 200
 
 
 async def test_what_somebody_else_has_starred_stays_starred(house: House) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from harken.clock import Clock
 from harken.errors import Misconfigured, NotFound, Refused
@@ -74,6 +76,25 @@ class _Current:
         if self._sorted is None:
             self._sorted = sorted(self.triggers)
         return self._sorted
+
+
+class _FeedsSeen(Mapping[str, Feed]):
+    """The feeds without labels that are the names of triggers which the caller may not see: triggers that read the same
+    share one feed, whoever they belong to, and it is called like one of them."""
+
+    def __init__(self, feeds: Mapping[str, Feed], sees: Callable[[str], bool]) -> None:
+        self._feeds = feeds
+        self._sees = sees
+
+    def __getitem__(self, name: str) -> Feed:
+        feed = self._feeds[name]
+        return feed if not feed.label or self._sees(feed.label) else msgspec.structs.replace(feed, label="")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._feeds)
+
+    def __len__(self) -> int:
+        return len(self._feeds)
 
 
 def _change_sorted(names: list[str], *, gone: Collection[str], there: Collection[str]) -> list[str]:
@@ -145,7 +166,13 @@ class Context:
             self._engine.nudge()
 
     def feeds(self) -> Mapping[str, Feed]:
-        return self._current.feeds
+        return _FeedsSeen(self._current.feeds, self._sees) if self.principal.limited else self._current.feeds
+
+    def _sees(self, trigger: str) -> bool:
+        """Whether the caller may see the trigger."""
+        from harken.operate.owner_access import Ownership
+
+        return not self.principal.limited or Ownership(self, self.principal).sees(trigger)
 
     def triggers(self) -> Mapping[str, Trigger]:
         return self._current.triggers
@@ -190,14 +217,16 @@ class Context:
 
     def feed_label(self, id: str) -> str:
         """What people see in place of a feed's id; the id itself for a feed that left the configuration."""
-        feed = self._current.feeds.get(id)
+        feed = self.feeds().get(id)
         return feed.display_name if feed is not None else id
 
     def feed_id(self, name: str) -> str:
         """The id under which the feed is stored. `name` is the id, the label, or a trigger that listens to the feed."""
         if name in self._current.feeds:
             return name
-        labelled = next((id for id, feed in self._current.feeds.items() if feed.label and feed.label == name), "")
+        if name in self._current.triggers and not self._sees(name):
+            return name
+        labelled = next((id for id, feed in self.feeds().items() if feed.label and feed.label == name), "")
         trigger = self._current.triggers.get(name)
         # the internal feed is the same for all, so none of its listeners may stand for it
         return labelled or (trigger.feed if trigger is not None and trigger.feed != INTERNAL else name)

@@ -360,8 +360,9 @@ class Operator:
     async def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
         """Events as they are committed, and None as a heartbeat while there are none; ends when the engine stops."""
         permission = require_role(self._principal, TAIL)
-        ownership = Ownership(self._context, self._principal)
-        async for event in events.tail(self._context, after=after):
+        context = self._context.acting_as(self._principal)
+        ownership = Ownership(context, self._principal)
+        async for event in events.tail(context, after=after):
             if event is None or not self._principal.limited:
                 yield event
             elif (shown := ownership.row(permission.param, event)) is not None:
