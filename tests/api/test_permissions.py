@@ -391,7 +391,7 @@ BOBS_FLOW = {**STARTING, "workflow": "bobs-flow"}
 STEPS_THAT_START = {
     "one": BOBS_FLOW,
     "one in a loop": {"id": "all", "action": "foreach", "items": [1], "steps": [BOBS_FLOW]},
-    "one of a branch": {"id": "if", "action": "if", "condition": "true", "else": [{**STARTING, "workflow": "nobodys"}]},
+    "one of a branch": {"id": "if", "if": "true", "then": [], "else": [{**STARTING, "workflow": "nobodys"}]},
     "one that the event names": {**STARTING, "workflow": "{{ .event.name }}"},
 }
 HOURLY = {"name": "mine", "provider": "schedule", "config": {"every": "1h"}}

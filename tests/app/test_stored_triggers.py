@@ -383,7 +383,6 @@ STARTS: dict[str, dict[str, Any]] = {
     "by its type": {"id": "go", "type": "workflow", "workflow": "hello"},
     "by the name of the field": {**START, "name": "hello"},
     "by a secret of hers": {"id": "go", "action": "${secret:trigger-ROW-x}", "workflow": "hello"},
-    "by a merged key": {"<<": START, "workflow": "hello"},
     "in a loop": {"id": "all", "type": "foreach", "items": [1], "steps": [{"type": "workflow", "name": "hello"}]},
 }
 
@@ -433,6 +432,23 @@ async def test_a_draft_reaches_nothing_of_others_by_what_its_text_stands_for(
     with pytest.raises((Forbidden, NotFound)):
         await ana.call("triggers.draft", **given)
     assert "problems" in await house.ask("triggers.draft", **given)
+    await house.down()
+
+
+SENT = {"action": "workflow", "workflow": "deploy.yml"}
+
+
+@virtual
+async def test_what_a_step_of_an_owner_sends_is_taken_for_no_step(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    ana = house.app.operator.acting_as(Principal(name="ana", role="operator", owner="ana"))
+    call = {"id": "go", "action": "http", "method": "POST", "url": "https://ana.example", "json": [SENT, {"a": SENT}]}
+    given = {**HOURLY, "workflow": {"steps": [call]}}
+    assert (await ana.call("triggers.draft", name="anas", **given))["ok"]
+    await ana.call("triggers.create", name="anas", **given)
+    with pytest.raises(InvalidRow, match="a step needs an action"):
+        await ana.call("triggers.edit", name="anas", match="*", workflow={"steps": [{"id": "go", "<<": SENT}]})
     await house.down()
 
 

@@ -229,22 +229,23 @@ class Ownership:
                 )
 
     def _admit_target(self, workflow: Any) -> None:
-        """A trigger may start a workflow of its own, or one that its owner may start; and so may its steps."""
+        """A trigger may start a workflow of its own, or one that its owner may start.
+
+        Steps are looked at when they are compiled: before, data that they send could be taken for a step."""
         if isinstance(workflow, str) and not self.sees_workflow(workflow):
             raise NotFound(f"there is no workflow {workflow}")
-        for step in _steps_that_start(workflow):
-            name = step.get("workflow")
-            if not isinstance(name, str) or "{" in name:
-                fix = "Write its name; for several use if or switch"
-                raise Forbidden("a step of yours starts a workflow that is only known when it runs", fix=fix)
-            if not self.sees_workflow(name):
-                raise NotFound(f"there is no workflow {name}")
 
     def _admit_uses(self, uses: Iterable[Use]) -> None:
         """The workflows that compiled steps start."""
         for kind, name in sorted(uses):
             if kind == "workflow":
-                self._admit_target({"steps": [{"action": "workflow", "workflow": name}]})
+                self._admit_started(name)
+
+    def _admit_started(self, name: Any) -> None:
+        if not isinstance(name, str) or "{" in name:
+            fix = "Write its name; for several use if or switch"
+            raise Forbidden("a step of yours starts a workflow that is only known when it runs", fix=fix)
+        self._admit_target(name)
 
     def _admit_heard(self, name: str, given: Mapping[str, Any]) -> None:
         """Events of Harken itself tell of all runs: a trigger of an owner hears only of workflows that they see."""
@@ -324,8 +325,9 @@ class Ownership:
             account = loaded.integrations.get(found) if isinstance(found, str) else None
             if owner and account is not None and account.agents is not None and owner not in account.agents:
                 raise Forbidden(f"the integration {found} is not for {owner}")
-            if isinstance(found, Mapping) and "workflow" in found:
-                self._admit_target({"action": "workflow", "workflow": found["workflow"]})
+            is_step = isinstance(found, Mapping) and "workflow" in (found.get("action"), found.get("type"))
+            if isinstance(found, Mapping) and "workflow" in found and (found is edit or is_step):
+                self._admit_started(found["workflow"])
 
 
 def visible(context: Context, by: str) -> Callable[[Plain], Plain | None]:
@@ -378,12 +380,6 @@ def _inner_values(value: Any) -> Iterator[Any]:
     for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
         yield inner
         yield from _inner_values(inner)
-
-
-def _steps_that_start(workflow: Any) -> Iterator[Mapping[str, Any]]:
-    """The steps that start another workflow."""
-    found = _inner_values([workflow])
-    return (one for one in found if isinstance(one, Mapping) and one.get("action") == "workflow")
 
 
 def _uses(definition: Any) -> set[Use]:
