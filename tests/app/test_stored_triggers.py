@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from harken.config.stored_trigger_compiler import SCHEMA_VERSION, as_file, from_file, read_row
+from harken.config.findings import Finding
+from harken.config.stored_trigger_compiler import SCHEMA_VERSION, RowCompiler, TriggerRow, as_file, from_file, read_row
 from harken.errors import (
     Forbidden,
     Malformed,
@@ -694,4 +695,31 @@ async def test_the_webhook_of_a_row_is_changed_and_removed_without_a_look_at_the
     await house.ask("triggers.edit", name="two", enabled=True, match="*")
     assert await call(house, two, "first-secret-of-two") == 200
     assert whole == []
+    await house.down()
+
+
+@virtual
+async def test_a_change_that_is_refused_takes_no_secret_from_what_runs(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    hook = {"provider": "webhook", "config": {"secret": "k3y-of-the-hook-7"}, "workflow": STEPS}
+    await house.ask("triggers.create", name="hook", **hook)
+    kept = credentials_of(tmp_path).secrets()
+    compile_row = RowCompiler.compile
+
+    def refuse_references(self: RowCompiler, row: TriggerRow, **given: Any) -> Any:
+        found = compile_row(self, row, **given)
+        return (
+            found
+            if "${secret:" not in str(row.config)
+            else (None, (Finding(file="x", line=1, column=1, message="no"),))
+        )
+
+    monkeypatch.setattr(RowCompiler, "compile", refuse_references)
+    with pytest.raises(InvalidRow):
+        await house.ask("triggers.edit", name="hook", config={"secret": "an0ther-of-the-hook"}, match="*")
+    assert len(kept) == 1
+    assert credentials_of(tmp_path).secrets() == kept
     await house.down()

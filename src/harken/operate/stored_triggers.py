@@ -297,11 +297,14 @@ def _prepare(context: Context, row: TriggerRow, sent: Collection[str]) -> tuple[
     texts = compiler.secret_texts(row)
     if not texts:
         return row, _form(compiler, row, compiled)
-    hidden = _hide(row, texts, lambda name, text: credentials_of(loaded.directory).store_secret(name, text))
+    credentials = credentials_of(loaded.directory)
+    before = frozenset(credentials.secrets())
+    hidden = _hide(row, texts, credentials.store_secret)
     compiler = row_compiler(loaded)
     again, findings = compiler.compile(hidden, sent=sent)
     if again is None:
-        _forget_secrets(context, row.id)
+        # the version that runs goes on with what it has
+        _forget_secrets(context, row.id, but=before)
         raise _invalid(findings)
     return hidden, _form(compiler, hidden, again)
 
@@ -346,12 +349,12 @@ def _replace(value: Any, references: Mapping[str, str]) -> Any:
     return value
 
 
-def _forget_secrets(context: Context, id: str) -> None:
+def _forget_secrets(context: Context, id: str, but: Collection[str] = ()) -> None:
     if context.loaded is None:
         return
     credentials = credentials_of(context.loaded.directory)
     for name in credentials.secrets():
-        if name.startswith(own_secrets(id)):
+        if name.startswith(own_secrets(id)) and name not in but:
             credentials.forget("secret", name)
 
 
