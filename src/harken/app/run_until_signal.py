@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import signal
 import sys
@@ -118,10 +119,14 @@ def _say(line: str) -> None:
 
 
 def settle_memory() -> None:
-    """Exclude what was made by the start from garbage collection: it stays until the end."""
+    """Exclude what was made by the start from garbage collection, as it stays until the end; give back all else."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    # only glibc has it, which keeps what is freed for later: 6 MB after a start with 1,000 files
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _ready_line(app: App) -> str:
