@@ -23,7 +23,8 @@ def only(made: Imported) -> Any:
 def test_a_job_keeps_its_time_its_note_and_its_command() -> None:
     workflow = only(imported("# nightly backup\n30 2 * * 1-5 /usr/local/bin/backup.sh --all\n"))
     assert (workflow["name"], workflow["description"]) == ("backup", "nightly backup")
-    assert workflow["trigger"] == {"schedule": {"cron": "30 2 * * 1-5", "tz": "Europe/Berlin", "missed": "skip"}}
+    schedule = {"cron": "30 2 * * 1-5", "tz": "Europe/Berlin", "missed": "skip"}
+    assert workflow["trigger"]["schedule"] == schedule
     assert workflow["steps"][0]["command"] == "/usr/local/bin/backup.sh --all"
 
 
@@ -47,7 +48,16 @@ def test_another_shell_runs_the_command() -> None:
 
 def test_what_follows_a_percent_sign_is_the_input() -> None:
     step = only(imported(r"@daily mail -s hello me%line one%100\%"))["steps"][0]
-    assert (step["command"], step["stdin"]) == ("mail -s hello me", "line one\n100%")
+    assert (step["command"], step["stdin"]) == ("mail -s hello me", "line one\n100%\n")
+
+
+def test_a_job_that_failed_is_not_tried_again() -> None:
+    assert only(imported("@daily pay-invoices"))["trigger"]["max_attempts"] == 1
+
+
+def test_a_job_runs_where_cron_runs_it() -> None:
+    made = imported("@daily ./one.sh\nHOME=/srv/app\n@weekly ./two.sh\n")
+    assert [workflow["steps"][0]["cwd"] for workflow in made.workflows.values()] == ["${HOME:-/}", "/srv/app"]
 
 
 def test_braces_of_a_command_stay_braces() -> None:
@@ -96,6 +106,18 @@ def test_a_variable_that_may_be_a_secret_stands_nowhere_but_in_variables() -> No
 @pytest.mark.parametrize("heading", ["# m h  dom mon dow   command", "#minute hour day month weekday"])
 def test_the_heading_of_the_columns_is_no_note_of_the_first_job(heading: str) -> None:
     assert "description" not in only(imported(f"{heading}\n@daily one\n"))
+
+
+@pytest.mark.parametrize(
+    "switched_off", ["#0 4 * * * /opt/old.sh", "# */5 1-3 1,15 jan MON-FRI x", "#@daily /opt/old.sh"]
+)
+def test_a_job_that_is_switched_off_is_no_note_of_the_next(switched_off: str) -> None:
+    assert "description" not in only(imported(f"{switched_off}\n@daily one\n"))
+
+
+@pytest.mark.parametrize("note", ["a b c d e f", "3 copies of the whole database", "@daily"])
+def test_a_note_that_looks_a_little_like_a_job_is_kept(note: str) -> None:
+    assert only(imported(f"# {note}\n@daily one\n"))["description"] == note
 
 
 def test_a_reference_in_a_note_stays_text() -> None:

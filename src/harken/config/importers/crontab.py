@@ -27,6 +27,10 @@ _VARIABLE = re.compile(r"""\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?:"([^"]*)"|'([^']
 _SECRET = re.compile(r"(?i)auth|cookie|token|secret|key|passw")
 # what `crontab -e` begins with on many systems
 _HEADING = re.compile(r"(?i)m(in(ute)?)?\s+h(our)?\s+(dom|day).*")
+# a job that somebody has switched off: no note of the one below it
+_COMMENTED_JOB = re.compile(
+    r"(?i)(@(reboot|hourly|daily|midnight|weekly|monthly|yearly|annually)|([\d*][\d*,/~-]*\s+){3}\S+\s+\S+)\s+\S.*"
+)
 _PERCENT = re.compile(r"(?<!\\)%")
 _SPACES = re.compile(r"[ \t]+")
 _PLACEHOLDERS = ("{{", "}}")
@@ -67,7 +71,7 @@ class _Crontab:
             place = Place(self._file, number, 1)
             if stripped.startswith("#"):
                 note = stripped.lstrip("#").strip()
-                note = "" if _HEADING.fullmatch(note) else note
+                note = "" if _HEADING.fullmatch(note) or _COMMENTED_JOB.fullmatch(note) else note
                 continue
             if not stripped:
                 note = ""
@@ -112,8 +116,8 @@ class _Crontab:
         self._workflows[name] = {
             "name": name,
             **({"description": plain_text(note)} if note else {}),
-            # cron does not make up for what it missed while the machine was off
-            "trigger": {"schedule": {"cron": line.cron, "tz": self._zone, "missed": "skip"}},
+            # cron does not make up for what it missed while the machine was off, and does not try again what failed
+            "trigger": {"schedule": {"cron": line.cron, "tz": self._zone, "missed": "skip"}, "max_attempts": 1},
             "steps": [self._step(line)],
         }
 
@@ -123,7 +127,8 @@ class _Crontab:
         command: Any = plain_text(line.command)
         if shell != "/bin/sh" or any(sign in command for sign in _PLACEHOLDERS):
             command = [shell, "-c", _literal(line.command)]
-        step: dict[str, Any] = {"id": "run", "action": "shell", "command": command}
+        home = _literal(self._env["HOME"]) if "HOME" in self._env else "${HOME:-/}"
+        step: dict[str, Any] = {"id": "run", "action": "shell", "command": command, "cwd": home}
         if env:
             step["env"] = env
         if line.stdin is not None:
@@ -155,7 +160,7 @@ class _Crontab:
             cron=cron,
             user=fields[wanted] if self._system else "",
             command=command.replace("\\%", "%").strip(),
-            stdin=_PERCENT.sub("\n", stdin[0]).replace("\\%", "%") if stdin else None,
+            stdin=_lines(_PERCENT.sub("\n", stdin[0]).replace("\\%", "%")) if stdin else None,
         )
 
     def _cron(self, place: Place, fields: list[str]) -> str | None:
@@ -182,6 +187,11 @@ def _name_of(command: str) -> str:
         if found and base not in _WRAPPERS and not (word.startswith("/") and word.endswith("/")):
             return found
     return "job"
+
+
+def _lines(text: str) -> str:
+    """The text with an end of its last line, as cron gives it to a command."""
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 def _literal(text: str) -> str:
