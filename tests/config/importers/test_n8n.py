@@ -591,6 +591,30 @@ def test_a_field_that_was_not_set_is_where_that_version_has_it(
     assert url.startswith(f"https://x.example/{{{{.{expected}")
 
 
+@pytest.mark.parametrize(
+    ("amount", "unit", "expected"), [(0.5, "hours", "1800s"), (2, "minutes", "2m"), (1.5, "seconds", "2s")]
+)
+def test_a_wait_of_a_part_of_an_hour(amount: float, unit: str, expected: str) -> None:
+    wait = node("Wait", "wait", {"amount": amount, "unit": unit}, 1.1)
+    assert only(chain(HOOK, wait, POST))["steps"][0]["for"] == expected
+
+
+def test_each_node_that_is_left_out_with_what_leads_to_it_is_named() -> None:
+    unclear = if_node("Unclear", "={{ $json.body.x + 1 }}")
+    last = {**POST, "name": "Last"}
+    made = translate(
+        export(HOOK, unclear, POST, last, Hook=[["Unclear"]], Unclear=[["Post"]], Post=[["Last"]]), file="x"
+    )
+    told = [finding.path for finding in made.findings if "no way to it could be translated" in finding.message]
+    assert told == [("nodes", "Post"), ("nodes", "Last")]
+
+
+def test_the_workflow_that_hears_of_failures_is_told() -> None:
+    document = json.loads(chain(HOOK, POST)) | {"settings": {"errorWorkflow": "42"}}
+    paths = [finding.path for finding in translate(json.dumps(document), file="x.json").findings]
+    assert ("settings", "errorWorkflow") in paths
+
+
 def test_connections_from_what_is_no_node_are_told() -> None:
     document = json.loads(chain(HOOK, POST))
     document["connections"]["0c1e-88"] = document["connections"].pop("Hook")
@@ -632,7 +656,10 @@ def test_what_is_no_export_is_told(text: str, code: str) -> None:
     assert (made.workflows, made.findings[0].code) == ({}, code)
 
 
-@pytest.mark.parametrize("value", [None, 7, "x", [], [[]], {"x": 1}, [None], True])
+ANY_SHAPE: list[Any] = [None, 7, 1e400, "x", [], [[]], {"x": 1}, [None], True]
+
+
+@pytest.mark.parametrize("value", ANY_SHAPE)
 @pytest.mark.parametrize(
     "kind", ["httpRequest", "set", "if", "filter", "switch", "scheduleTrigger", "webhook", "wait", "slack"]
 )
@@ -651,6 +678,31 @@ def test_parameters_of_any_shape_are_survived(kind: str, value: Any) -> None:
     )
     made = translate(chain(HOOK, node("X", kind, dict.fromkeys(names, value)), POST), file="x.json")
     assert made.workflows or made.findings
+
+
+@pytest.mark.parametrize("value", ANY_SHAPE)
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("scheduleTrigger", ("rule", "interval")),
+        ("scheduleTrigger", ("rule", "interval", 0, "daysInterval")),
+        ("cron", ("triggerTimes", "item")),
+        ("cron", ("triggerTimes", "item", 0, "mode")),
+        ("rssFeedReadTrigger", ("pollTimes", "item")),
+        ("if", ("conditions", "conditions")),
+        ("if", ("conditions", "string", 0, "operation")),
+        ("httpRequest", ("headerParameters", "parameters")),
+        ("httpRequest", ("options", "timeout")),
+        ("set", ("assignments", "assignments")),
+    ],
+)
+def test_what_is_inside_of_parameters_may_have_any_shape(kind: str, path: tuple[str | int, ...], value: Any) -> None:
+    inside = value
+    for part in reversed(path):
+        inside = [inside] if part == 0 else {part: inside}
+    one = node("X", kind, {"url": "https://x.example/", "feedUrl": "https://x.example/", **inside})
+    made = translate(chain(HOOK, one, POST), file="x.json"), translate(chain(one, POST), file="x.json")
+    assert all(each.workflows or each.findings for each in made)
 
 
 def test_ten_thousand_nodes_are_refused_at_once() -> None:

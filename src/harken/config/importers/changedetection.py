@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from harken.config.findings import Path, Place, Report
@@ -256,7 +257,8 @@ def _shown(watch: Mapping[str, Any]) -> str:
 
 def _seconds(value: Any) -> int:
     given = _table(value)
-    return sum(int(given[unit]) * size for unit, size in _UNITS.items() if isinstance(given.get(unit), int | float))
+    amounts = [(given.get(unit), size) for unit, size in _UNITS.items()]
+    return sum(int(amount) * size for amount, size in amounts if isinstance(amount, int | float) and isfinite(amount))
 
 
 def _duration(seconds: int) -> str:

@@ -118,7 +118,11 @@ class _Translation:
         if any("cron" in (block or {}).get("schedule", {}) for block in started.blocks) and not self._graph.zone:
             self.tell(node, "the workflow names no time zone: its hours are in UTC", "Set tz:", warn=True)
         for written in started.blocks:
-            steps = _Steps(self, self._graph, order).steps_after(node, Item(("event",), started.fields))
+            made = _Steps(self, self._graph, order)
+            steps = made.steps_after(node, Item(("event",), started.fields))
+            for name in made.left_out():
+                message = "is left out: no way to it could be translated"
+                self.tell(self._graph.nodes[name], message, "Write it by hand", warn=True)
             if not steps:
                 self.tell(node, "starts nothing: no step follows it", "", warn=True)
                 return
@@ -174,6 +178,10 @@ class _Steps:
         self._items[node.name] = item
         steps, _ = self._follow(self._order.after(node.name), item, stop="", depth=0)
         return steps
+
+    def left_out(self) -> list[str]:
+        """The nodes that the trigger leads to, and nothing that was written."""
+        return [name for name in self._order.nodes if name not in self._items]
 
     def _follow(self, starts: tuple[str, ...], item: Item, stop: str, depth: int) -> tuple[list[Step], Item]:
         """The steps from these nodes on, until all ways meet in `stop` or end; ways of one output follow each other."""

@@ -135,7 +135,7 @@ def _converts_types(written: Mapping[str, Any], parameters: Mapping[str, Any]) -
 
 
 def _first_generation(kind: str, entry: Mapping[str, Any], left: Any, scope: Scope) -> str:
-    operation = entry.get("operation") or _USUAL.get(kind, "equal")
+    operation = str(entry.get("operation") or _USUAL.get(kind, "equal"))
     sides = (left, entry.get("value2"))
     if kind == "dateTime" and None in sides:
         raise Untranslatable("it compares with a time that is not written", "Write the condition in CEL")
@@ -146,7 +146,8 @@ def _first_generation(kind: str, entry: Mapping[str, Any], left: Any, scope: Sco
 def _second_generation(written: Mapping[str, Any], scope: Scope, parameters: Mapping[str, Any]) -> str:
     clauses = []
     ignore_case, loose = _ignores_case(written, parameters), _converts_types(written, parameters)
-    for entry in written.get("conditions") or ():
+    entries = written.get("conditions")
+    for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, dict) or not isinstance(entry.get("operator"), dict):
             raise Untranslatable("a condition of it has no operator", "Write the condition in CEL")
         operator = entry["operator"]

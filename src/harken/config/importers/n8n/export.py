@@ -11,7 +11,7 @@ import msgspec
 
 from harken.config.findings import Place, Report
 
-__all__ = ["Graph", "Node", "read_export"]
+__all__ = ["Graph", "Node", "objects_of", "read_export"]
 
 MOST_NODES = 2_000
 _NAME = re.compile(r'"name"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -69,6 +69,11 @@ def read_export(text: str, *, file: str, report: Report) -> list[Graph]:
     return graphs
 
 
+def objects_of(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; none where an export has something else in its place."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def _workflows(document: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(document, list):
         for value in document:
@@ -107,7 +112,12 @@ def _graph(value: Mapping[str, Any], file: str, places: Mapping[str, Place], rep
         message = f"connections from what is no node are left out: {named}"
         report.warn(Place(file), ("connections",), message, "Open the workflow in n8n, and export it again", "ignored")
     settings = value.get("settings")
-    zone = settings.get("timezone") if isinstance(settings, dict) else None
+    settings = settings if isinstance(settings, dict) else {}
+    zone = settings.get("timezone")
+    if settings.get("errorWorkflow"):
+        fix = "Import that workflow too, or set on_failure in harken.yaml"
+        message = "which workflow hears of its failures is not taken over"
+        report.warn(Place(file), ("settings", "errorWorkflow"), message, fix, "ignored")
     return Graph(
         # what is pasted from a page of templates has none
         name=name or file.removesuffix(".json") or "n8n",

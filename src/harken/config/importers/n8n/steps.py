@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 
 from harken.config.importers import Variable, variable_name
-from harken.config.importers.n8n.export import Node
+from harken.config.importers.n8n.export import Node, objects_of
 from harken.config.importers.n8n.expressions import Scope, Untranslatable, template_of
 from harken.run.url_template import UNNAMED_HOST_FIX, host_problem
 
@@ -60,7 +61,7 @@ _LEFT_OUT: Mapping[str, tuple[str, ...]] = {
         "options.replyTo",
     ),
 }
-_UNITS = {"seconds": "s", "minutes": "m", "hours": "h", "days": "d"}
+_UNITS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400}
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +137,7 @@ def _http(node: Node, scope: Scope) -> Made:
         remarks.append((f"{what}: here it is {name}", "Set it in .env or the environment"))
     step |= {key: value for key, value in (("headers", headers), ("query", query)) if value}
     step |= body
-    if isinstance(options.get("timeout"), int | float) and options["timeout"] >= 1:
+    if isinstance(options.get("timeout"), int | float) and 1 <= options["timeout"] < math.inf:
         step["timeout"] = f"{int(options['timeout'])}ms"
     answer = _inner(options, "response", "response")
     if answer.get("neverError") or options.get("ignoreResponseCode"):
@@ -225,12 +226,8 @@ def _headers(node: Node, scope: Scope) -> tuple[dict[str, Any], dict[str, Variab
 
 def _pairs(given: Mapping[str, Any], name: str, old: str, scope: Scope, *, enabled: Any) -> dict[str, Any]:
     new, former = _inner(given, name).get("parameters"), _inner(given, old).get("parameter")
-    entries = [*(new or ()), *(former or ())] if enabled else []
-    return {
-        str(entry["name"]): template_of(entry.get("value", ""), scope)
-        for entry in entries
-        if isinstance(entry, dict) and entry.get("name")
-    }
+    entries = [*objects_of(new), *objects_of(former)] if enabled else []
+    return {str(entry["name"]): template_of(entry.get("value", ""), scope) for entry in entries if entry.get("name")}
 
 
 def _body(node: Node, scope: Scope) -> dict[str, Any]:
@@ -298,13 +295,13 @@ def _load(marked: str) -> Any:
 def _assigned(node: Node) -> list[tuple[str, Any]]:
     given = node.parameters
     entries: list[tuple[str, Any]] = []
-    for entry in _inner(given, "assignments").get("assignments") or ():
-        if isinstance(entry, dict) and entry.get("name"):
+    for entry in objects_of(_inner(given, "assignments").get("assignments")):
+        if entry.get("name"):
             entries.append((str(entry["name"]), _typed(entry.get("value"), str(entry.get("type") or ""))))
     for group in ("values", "fields"):
         for kind, values in _inner(given, group).items():
-            for entry in values if isinstance(values, list) else ():
-                if isinstance(entry, dict) and entry.get("name"):
+            for entry in objects_of(values):
+                if entry.get("name"):
                     typed = next((entry[key] for key in entry if key.endswith("Value")), entry.get("value"))
                     entries.append((str(entry["name"]), _typed(typed, kind)))
     return entries
@@ -357,9 +354,11 @@ def _wait(node: Node, scope: Scope) -> Made:
         raise Untranslatable(f"it waits for a {resume}", "Write action: approve, or a second workflow with a webhook")
     new = node.version >= 1.1
     amount, unit = given.get("amount", 5 if new else 1), str(given.get("unit") or ("seconds" if new else "hours"))
-    if not isinstance(amount, int | float) or unit not in _UNITS:
+    if not isinstance(amount, int | float) or not math.isfinite(amount) or unit not in _UNITS:
         raise Untranslatable("how long it waits is not written out", "Write for:")
-    return Made(step={"action": "wait", "for": f"{int(amount)}{_UNITS[unit]}"})
+    if amount == int(amount):
+        return Made(step={"action": "wait", "for": f"{int(amount)}{unit[0]}"})
+    return Made(step={"action": "wait", "for": f"{round(amount * _UNITS[unit])}s"})
 
 
 def _slack(node: Node, scope: Scope) -> Made:

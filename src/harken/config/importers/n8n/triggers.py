@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from harken.config.importers import Variable, slug, variable_name
-from harken.config.importers.n8n.export import Node
+from harken.config.importers.n8n.export import Node, objects_of
 from harken.config.importers.n8n.expressions import Untranslatable
 from harken.docs_urls import address_of
 
@@ -68,10 +69,9 @@ def start_of(node: Node, zone: str) -> Started:
 
 
 def _schedule(node: Node, zone: str) -> Started:
-    rule = node.parameters.get("rule")
-    entries = rule.get("interval") if isinstance(rule, dict) else None
-    blocks = [_scheduled(entry, zone) for entry in entries or [{}] if isinstance(entry, dict)]
-    remarks = tuple(remark for entry in entries or () if isinstance(entry, dict) for remark in _counts_anew(entry))
+    times = _times(node.parameters.get("rule"), "interval")
+    blocks = [_scheduled(entry, zone) for entry in times]
+    remarks = tuple(remark for entry in times for remark in _counts_anew(entry))
     return Started(
         blocks=tuple({"schedule": block} for block in blocks),
         fields=_scheduled_fields,
@@ -114,14 +114,21 @@ def _scheduled(entry: Mapping[str, Any], zone: str) -> dict[str, Any]:
 
 
 def _old_cron(node: Node, zone: str) -> Started:
-    times = node.parameters.get("triggerTimes")
-    entries = times.get("item") if isinstance(times, dict) else None
-    blocks = [_time_of(entry, zone) for entry in entries or [{}] if isinstance(entry, dict)]
+    blocks = [_time_of(entry, zone) for entry in _times(node.parameters.get("triggerTimes"), "item")]
     return Started(blocks=tuple({"schedule": block} for block in blocks), fields=_scheduled_fields)
 
 
+def _times(written: Any, name: str) -> list[Mapping[str, Any]]:
+    """The times of a node. One that was left as it was is not in an export, and stands here without a field."""
+    entries = written.get(name) if isinstance(written, dict) else None
+    found = objects_of(entries)
+    if entries and not found:
+        raise Untranslatable("its times cannot be read", "Write the schedule out")
+    return found or [{}]
+
+
 def _time_of(entry: Mapping[str, Any], zone: str) -> dict[str, Any]:
-    mode = entry.get("mode") or "everyDay"
+    mode = str(entry.get("mode") or "everyDay")
     minute, hour = _number(entry, "minute", 0), _number(entry, "hour", 14)
     lines = {
         "everyMinute": "* * * * *",
@@ -135,7 +142,7 @@ def _time_of(entry: Mapping[str, Any], zone: str) -> dict[str, Any]:
         return {"every": f"{_number(entry, 'value', 2)}{str(entry.get('unit') or 'hours')[0]}"}
     if mode not in lines:
         raise Untranslatable(f"the mode {mode} is no time that a schedule has", "Write a cron line")
-    return _cron(lines[str(mode)], zone)
+    return _cron(lines[mode], zone)
 
 
 def _interval(node: Node, zone: str) -> Started:
@@ -253,11 +260,10 @@ def _scheduled_fields(fields: Fields) -> Fields:
 
 
 def _pace(node: Node, zone: str) -> dict[str, Any]:
-    times = node.parameters.get("pollTimes")
-    entries = times.get("item") if isinstance(times, dict) else None
-    if not entries or not isinstance(entries[0], dict):
+    first = _times(node.parameters.get("pollTimes"), "item")[0]
+    if not first:
         return {"interval": "1m"}
-    found = _time_of(entries[0], zone)
+    found = _time_of(first, zone)
     return {"interval": found["every"]} if "every" in found else {"schedule": found}
 
 
@@ -271,7 +277,7 @@ def _number(entry: Mapping[str, Any], name: str, usual: int) -> int:
     value = entry.get(name, usual)
     if isinstance(value, str) and value.lstrip("-").isdigit():
         value = int(value)
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise Untranslatable(f"{name} is not a number", "Write the schedule out")
     return int(value)
 
