@@ -52,6 +52,22 @@ def test_what_is_made_of_each_export_of_n8n_loads(file: Path, home: Path) -> Non
     assert not any("does not load" in finding["text"] for finding in made["findings"])
 
 
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("crontab", "# nothing but a note\n"),
+        ("changedetection", '{"watching": {}}'),
+        ("n8n", '{"nodes": [], "connections": {}}'),
+    ],
+)
+def test_a_file_in_which_nothing_is_says_so(
+    what: str, text: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "file").write_text(text)
+    assert run(["import", what, str(home / "file")]) != 0
+    assert "there is nothing in" in capsys.readouterr().err
+
+
 def test_crontab_is_written_with_what_it_needs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "crontab").write_text(CRONTAB)
     command = ["--config", str(home), "import", "crontab", str(home / "crontab"), "--tz", "Europe/Berlin"]

@@ -39,21 +39,21 @@ def import_crontab(file: Path, into: Path | None = None, *, zone: str = "", syst
     from harken.config.importers.crontab import translate
 
     text = _text(read_source(file, "a crontab, such as: crontab -l > crontab.txt"), file)
-    return _finish(translate(text, file=file.name, zone=zone or local_zone(), system=system), into)
+    return _finish(translate(text, file=file.name, zone=zone or local_zone(), system=system), file, into)
 
 
 def import_n8n(file: Path, into: Path | None = None) -> Plain:
     """A workflow for each trigger node of an export."""
     from harken.config.importers.n8n import translate
 
-    return _finish(translate(_text(read_source(file, "an export of n8n"), file), file=file.name), into)
+    return _finish(translate(_text(read_source(file, "an export of n8n"), file), file=file.name), file, into)
 
 
 def import_changedetection(path: Path, into: Path | None = None) -> Plain:
     """A workflow for each watch: of url-watches.json, a backup, the data directory, or a list of addresses."""
     from harken.config.importers.changedetection import translate
 
-    return _finish(translate(_datastore(path), file=path.name), into)
+    return _finish(translate(_datastore(path), file=path.name), path, into)
 
 
 def local_zone() -> str:
@@ -132,9 +132,13 @@ def _loaded(text: str, path: Path) -> Any:
         raise Refused(f"{path} is not JSON", fix="Give the file as the program wrote it") from error
 
 
-def _finish(imported: Imported, into: Path | None) -> Plain:
+def _finish(imported: Imported, source: Path, into: Path | None) -> Plain:
     from harken.config.yaml.writer import to_yaml
 
+    if not imported.workflows and not imported.findings:
+        raise Refused(
+            f"there is nothing in {source} that could become a workflow", fix="Look whether it is the right file"
+        )
     usable, refused = _checked(imported)
     files = {f"workflows/{name}.yaml": to_yaml(dict(imported.workflows[name])) for name in usable}
     settings = to_yaml(dict(imported.settings)) if imported.settings and usable else ""
