@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +125,10 @@ async def test_an_error_says_in_which_line_it_happened() -> None:
         ("return len(bytearray(2_000_000_000))", "MemoryError"),
         ("raise SystemExit(0)", "SystemExit"),
         ("f = lambda n: f(n + 1); f(0)", "RecursionError"),
+        ("return '\\ud800'", "no JSON: UnicodeEncodeError"),
+        ("raise ValueError('\\ud800')", r"line 2: ValueError: \\ud800"),
+        ("import os; os.write(3, b'{\"kept\": []}\\n{}\\n'); os._exit(0)", "without an answer"),
+        ("import os; os.write(3, b'{\"kept\": []}\\n' + b'[' * 100_000); os._exit(0)", "without an answer"),
     ],
 )
 async def test_whatever_it_does_instead_of_returning_a_value_is_told(body: str, message: str) -> None:
@@ -154,6 +161,83 @@ async def test_nothing_of_our_environment_is_there(monkeypatch: pytest.MonkeyPat
 async def test_other_processes_and_the_network_are_refused_by_the_kernel(body: str) -> None:
     with pytest.raises(StepFailed, match=r"PermissionError|not permitted|not allowed"):
         await answer(body)
+
+
+SIGNALS = {
+    "tgkill": "ctypes.CDLL(None).syscall({'x86_64': 234, 'aarch64': 131}[os.uname().machine], input, input, 9)",
+    "owner-of-a-pipe": """
+        fcntl.fcntl(reads, fcntl.F_SETOWN, input)
+        fcntl.fcntl(reads, 10, 9)
+        fcntl.fcntl(reads, fcntl.F_SETFL, os.O_ASYNC)
+        os.write(writes, b"x")
+        """,
+    "owner-as-a-struct": """
+        fcntl.fcntl(reads, 15, struct.pack("ii", 1, input))
+        fcntl.fcntl(reads, fcntl.F_SETFL, os.O_ASYNC)
+        os.write(writes, b"x")
+        """,
+    "owner-of-a-socket": """
+        one, other = socket.socketpair()
+        fcntl.ioctl(one, 0x8902, struct.pack("i", input))
+        fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC)
+        other.send(b"x")
+        """,
+}
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the same user."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+@linux_only
+@pytest.mark.parametrize("signalling", SIGNALS.values(), ids=SIGNALS)
+async def test_no_other_process_gets_a_signal(signalling: str, other: subprocess.Popen[bytes]) -> None:
+    body = "import ctypes, fcntl, os, socket, struct\nreads, writes = os.pipe()\n" + textwrap.dedent(signalling)
+    with contextlib.suppress(StepFailed):
+        await answer(body, other.pid)
+    assert other.poll() is None
+
+
+@linux_only
+async def test_it_signals_its_own_threads() -> None:
+    with pytest.raises(StepFailed, match="signal 10"):
+        await answer("import signal, threading; signal.pthread_kill(threading.get_ident(), 10)")
+
+
+@linux_only
+@pytest.mark.parametrize(
+    "body",
+    ["os.setpriority(os.PRIO_PROCESS, input, 5)", "os.sched_setaffinity(input, [0])", "os.chown(__file__, -1, -1)"],
+)
+async def test_how_others_are_scheduled_and_who_owns_files_is_refused(body: str) -> None:
+    with pytest.raises(StepFailed, match="PermissionError"):
+        await answer(f"import os; __file__ = os.__file__; {body}", os.getpid())
+
+
+@linux_only
+async def test_memory_that_would_stay_behind_is_refused() -> None:
+    body = "return ctypes.CDLL(None).shmget(0, 4096, 0o1600)"
+    numbers = await answer(f"import ctypes; {body}")
+    assert numbers == -1
+
+
+@linux_only
+async def test_modes_of_files_stay_and_its_own_can_be_copied(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.touch(mode=0o600)
+    body = """
+    import os, pathlib, shutil
+    os.chmod(input, 0o666)
+    pathlib.Path("new").touch()
+    shutil.copy2("new", "copy")
+    return sorted(os.listdir("."))
+    """
+    assert await answer(body, str(theirs)) == ["copy", "new"]
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o600
 
 
 @linux_only

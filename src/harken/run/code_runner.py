@@ -4,8 +4,9 @@
 
 The code and its input are one line of JSON on the input. The answer is one line of JSON on the output; what the code
 prints goes to the error output. The process dies with its parent. On Linux the kernel refuses the code other
-processes, signals to them, and the network unless NETWORK is 1 (seccomp), and every file but Python itself and the
-working directory (Landlock, where the kernel has it). This file needs nothing but the standard library.
+processes, signals to them, how they are scheduled, memory that is shared with them, modes and owners of files, and
+the network unless NETWORK is 1 (seccomp), and every file but Python itself and the working directory (Landlock, where
+the kernel has it). This file needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -28,15 +29,32 @@ _REFUSED = {
     "x86_64": (57, 58, 59, 62, 101, 129, 160, 165, 200, 248, 249, 250, 272, 297, 298, 302, 308, 310, 311, 321, 322),
     "aarch64": (40, 97, 117, 129, 130, 138, 164, 217, 218, 219, 221, 240, 241, 261, 268, 270, 271, 280, 281),
 }
-_REFUSED_EVERYWHERE = (424, 425, 438)
+_REFUSED_EVERYWHERE = (424, 425, 434, 438, 440)
+# how others are scheduled, and memory and queues that they share and that stay when a process ends
+_REFUSED_OF_OTHERS = {
+    "x86_64": (29, 30, 64, 68, 141, 142, 144, 203, 240, 251, 256, 279, 312, 314),
+    "aarch64": (30, 118, 119, 122, 140, 180, 186, 190, 194, 196, 238, 239, 272, 274),
+}
+# owners and attributes of files, which Landlock does not look at
+_REFUSED_OF_FILES = {
+    "x86_64": (92, 93, 94, 188, 189, 190, 197, 198, 199, 260, 463, 466, 469),
+    "aarch64": (5, 6, 7, 14, 15, 16, 54, 55, 463, 466, 469),
+}
+# modes of files: without effect, as who copies a file of its own sets its mode too
+_WITHOUT_EFFECT = {"x86_64": (90, 91, 268, 452), "aarch64": (52, 53, 452)}
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _PRCTL = {"x86_64": 157, "aarch64": 167}
+_TGKILL = {"x86_64": 234, "aarch64": 131}
+_FCNTL = {"x86_64": 72, "aarch64": 25}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+# who gets a signal when something can be read: F_SETOWN, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP
+_FCNTL_OWNERS, _IOCTL_OWNERS = (8, 15), (0x8901, 0x8902)
 _CLONE3, _CLONE_THREAD, _X32 = 435, 0x10000, 0x40000000
 _LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 _SYSTEM_FILES = ("/usr/lib", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/localtime", "/dev/urandom", "/dev/null")
@@ -56,8 +74,8 @@ class Beneath(ctypes.Structure):
 
 
 def refusals(machine: str, network: bool) -> list[tuple[int, int, int, int]]:
-    """The filter of system calls. Threads may be made, processes may not."""
-    refuse, allow = (_RETURN, 0, 0, _ERROR | EPERM), (_RETURN, 0, 0, _ALLOW)
+    """The filter of system calls. Threads may be made and signalled, processes may not."""
+    refuse, allow, pretend = (_RETURN, 0, 0, _ERROR | EPERM), (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR)
     made = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, _ARCHITECTURE[machine]),
@@ -66,13 +84,20 @@ def refusals(machine: str, network: bool) -> list[tuple[int, int, int, int]]:
         (_AT_LEAST, 0, 1, _X32),
         refuse,
     ]
-    for number in (*_REFUSED[machine], *_REFUSED_EVERYWHERE, *(() if network else (_SOCKET[machine],))):
+    refused = (*_REFUSED[machine], *_REFUSED_EVERYWHERE, *_REFUSED_OF_OTHERS[machine], *_REFUSED_OF_FILES[machine])
+    for number in (*refused, *(() if network else (_SOCKET[machine],))):
         made += [(_EQUAL, 0, 1, number), refuse]
+    for number in _WITHOUT_EFFECT[machine]:
+        made += [(_EQUAL, 0, 1, number), pretend]
     # libraries fall back to clone, whose flags can be seen
     made += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERROR | ENOSYS)]
     first = (_LOAD, 0, 0, _FIRST_ARGUMENT)
     made += [(_EQUAL, 0, 4, _CLONE[machine]), first, (_BITS, 1, 0, _CLONE_THREAD), refuse, allow]
     made += [(_EQUAL, 0, 4, _PRCTL[machine]), first, (_EQUAL, 0, 1, PR_SET_PDEATHSIG), refuse, allow]
+    made += [(_EQUAL, 0, 4, _TGKILL[machine]), first, (_EQUAL, 1, 0, os.getpid()), refuse, allow]
+    second = (_LOAD, 0, 0, _SECOND_ARGUMENT)
+    for call, (one, other) in ((_FCNTL[machine], _FCNTL_OWNERS), (_IOCTL[machine], _IOCTL_OWNERS)):
+        made += [(_EQUAL, 0, 5, call), second, (_EQUAL, 1, 0, one), (_EQUAL, 0, 1, other), refuse, allow]
     return [*made, allow]
 
 
@@ -165,7 +190,8 @@ def execute(code: str, given: object) -> dict[str, object]:
         traceback.print_exc(limit=-20)
         frames = traceback.extract_tb(error.__traceback__, limit=-20)
         lines = [frame.lineno for frame in frames if frame.filename == "code"]
-        return {"error": f"{type(error).__name__}: {error}"[:1_000], "line": lines[-1] if lines else None}
+        told = f"{type(error).__name__}: {error}"[:1_000].encode("utf-8", "backslashreplace").decode()
+        return {"error": told, "line": lines[-1] if lines else None}
 
 
 def main() -> None:
@@ -183,12 +209,12 @@ def main() -> None:
     else:
         told = execute(asked["code"], asked["input"])
     try:
-        text = json.dumps(told, allow_nan=False)
+        text = json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
     except BaseException as error:
-        text = json.dumps({"error": f"what it returns is no JSON: {type(error).__name__}: {error}"[:1_000]})
+        text = json.dumps({"error": f"what it returns is no JSON: {type(error).__name__}: {error}"[:1_000]}).encode()
     sys.stdout.flush()
     sys.stderr.flush()
-    data = json.dumps({"kept": kept}).encode() + b"\n" + text.encode() + b"\n"
+    data = json.dumps({"kept": kept}).encode() + b"\n" + text + b"\n"
     while data:
         data = data[os.write(answer, data) :]
     # threads of the code, and what it registered for the end, do not keep us

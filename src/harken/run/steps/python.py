@@ -36,6 +36,19 @@ _RUNNER = str(Path(run.__file__).with_name("code_runner.py"))
 _NO_NETWORK_ON_MACOS = ["/usr/bin/sandbox-exec", "-p", "(version 1)(allow default)(deny network*)"]
 
 
+class _Kept(msgspec.Struct):
+    kept: list[str]
+
+
+class _Told(msgspec.Struct):
+    """What the runner says in its last line."""
+
+    ok: Any = msgspec.UNSET
+    error: str = "the code ended without an answer"
+    line: int | None = None
+    refused: str = ""
+
+
 class PythonBlock(Strict):
     code: str = Field(min_length=1, max_length=LARGEST_CODE)
     input: Any = None
@@ -125,17 +138,17 @@ async def _execute(params: PythonBlock, value: Any) -> tuple[Any, dict[str, Any]
 def _answer(told: bytes, code: int, details: dict[str, Any]) -> Any:
     kept, _, text = told.partition(b"\n")
     try:
-        details["confined"] = msgspec.json.decode(kept)["kept"]
-        answer = msgspec.json.decode(text)
-    except (msgspec.DecodeError, KeyError, TypeError):
+        details["confined"] = msgspec.json.decode(kept, type=_Kept).kept
+        answer = msgspec.json.decode(text, type=_Told)
+    except (msgspec.DecodeError, RecursionError):
         ended = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise StepFailed(f"the code ended without an answer ({ended})", output=details) from None
-    if "refused" in answer:
-        raise Refused(answer["refused"], fix="Set network: true on the step if it may use the network")
-    if "error" in answer:
-        where = f"line {answer['line']}: " if answer.get("line") else ""
-        raise StepFailed(f"{where}{answer['error']}", output=details)
-    return answer["ok"]
+    if answer.refused:
+        raise Refused(answer.refused, fix="Set network: true on the step if it may use the network")
+    if answer.ok is msgspec.UNSET:
+        where = f"line {answer.line}: " if answer.line else ""
+        raise StepFailed(f"{where}{answer.error}", output=details)
+    return answer.ok
 
 
 async def _start(params: PythonBlock, folder: str) -> asyncio.subprocess.Process:
