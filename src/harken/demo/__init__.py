@@ -75,10 +75,20 @@ def _json(summary: Summary) -> str:
 
 def program() -> str:
     """How this program is called in a shell."""
+    if _run_by_uvx():
+        return "uvx harken"
     if shutil.which("harken"):
         return "harken"
     by_module = os.path.basename(sys.argv[0]) == "__main__.py"
     return "python -m harken.cli" if by_module else os.path.relpath(sys.argv[0])
+
+
+def _run_by_uvx() -> bool:
+    """Whether the command is gone with this process: uvx puts its environment on the path of the process alone."""
+    own = os.path.dirname(sys.executable)
+    elsewhere = os.pathsep.join(one for one in os.environ.get("PATH", "").split(os.pathsep) if one != own)
+    activated = os.environ.get("VIRTUAL_ENV") == sys.prefix
+    return "UV" in os.environ and not activated and not shutil.which("harken", path=elsewhere)
 
 
 def _text(summary: Summary, demo: str) -> str:
