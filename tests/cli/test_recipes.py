@@ -34,6 +34,12 @@ def test_a_recipe_is_written_and_passes_its_cases(
     assert summary.results
 
 
+def test_a_recipe_leaves_out_of_a_repository_what_an_empty_beginning_leaves_out(tmp_path: Path) -> None:
+    for folder, options in (("recipe", ["--recipe", "on-call"]), ("empty", [])):
+        assert run(["init", str(tmp_path / folder), *options]) == 0
+    assert (tmp_path / "recipe" / ".gitignore").read_text() == (tmp_path / "empty" / ".gitignore").read_text()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_has_a_picture_and_says_what_it_needs(name: str) -> None:
     text = (ROOT / "examples" / "recipes" / name / "README.md").read_text("utf-8")

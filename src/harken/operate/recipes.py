@@ -19,7 +19,12 @@ __all__ = ["list_recipes", "read_recipe", "write_recipe"]
 _README = "README.md"
 _TITLE = re.compile(r"# ([a-z0-9-]+): (.+)")
 _GENERATED_KEY = re.compile(r"scheme: api_key, secret: \"\$\{(\w+)\}\"")
-_IGNORED = "# secrets, and the state of Harken: neither belongs into a repository\n.env\nharken.db*\n"
+_IGNORED = """\
+# secrets, the state of Harken, and its environment: none of them belongs into a repository
+.env
+harken.db*
+.venv/
+"""
 
 
 def list_recipes() -> list[Plain]:
