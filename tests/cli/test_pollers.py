@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from harken.app import App
 from harken.cli.root import run
+from harken.errors import NeedsAttention
 from tests.operate.counting_service import busy, install, readings
 from tests.operate.poller_jobs import job, metered, write
 
@@ -81,6 +83,16 @@ async def test_one_job_is_shown_with_its_settings(beside: Terminal) -> None:
     _, out, _ = await beside.types("show", "one")
     assert ("poller/one" in out, '"max_per_tick": 20' in out, "run at ms" in out) == (True, True, False)
     assert (await beside.json("show", "one"))["settings"]["config"]["max_per_tick"] == 20
+
+
+async def test_a_job_that_is_stopped_is_shown_with_the_time_of_its_next_try(beside: Terminal) -> None:
+    readings.down["one"] = NeedsAttention("the token is wrong", fix="Make another")
+    await beside.types("run", "one")
+    code, out, err = await beside.types("show", "one")
+    lines = out.splitlines()
+    until = next(line for line in lines if line.startswith("breaker until"))
+    assert (code, err, lines[-1]) == (0, "", "last error: the token is wrong. Make another")
+    assert datetime.strptime(until.removeprefix("breaker until").strip(), "%Y-%m-%d %H:%M:%S %Z")
 
 
 async def test_a_run_prints_what_it_found_and_fails_with_the_read(beside: Terminal) -> None:

@@ -22,13 +22,8 @@ def _state(row: Mapping[str, Any]) -> str:
     return "paused" if row["paused"] else row["last_status"] or "new"
 
 
-def _when(ms: int | None) -> str:
-    """The moment as the reader's own wall clock shows it."""
-    return "-" if ms is None else _local(ms).strftime("%Y-%m-%d %H:%M:%S %Z")
-
-
 def _soon(ms: int | None) -> str:
-    """The same in a column: the time of today, or the date of another day."""
+    """The moment by the reader's own wall clock, in a column: the time of today, or the date of another day."""
     if ms is None:
         return "-"
     moment = _local(ms)
@@ -51,8 +46,8 @@ COLUMNS: tuple[Column, ...] = (
     ("sent", "items_dispatched_total"),
 )
 TIMES = {
-    "last_run_at_ms": "last_run",
-    "next_run_at_ms": "next_run",
+    "last_run_at_ms": "last_run_at",
+    "next_run_at_ms": "next_run_at",
     "breaker_until_ms": "breaker_until",
     "alert_cooldown_until_ms": "alert_cooldown_until",
 }
@@ -83,7 +78,7 @@ def show_job(session: Session, id: str) -> None:
     if session.as_json:
         print_json(answer)
         return
-    times = {name: _when(answer[at]) if answer[at] else "" for at, name in TIMES.items()}
+    times = {name: _local(answer[at]).isoformat() if answer[at] else "" for at, name in TIMES.items()}
     fields(session, {**answer, **times, "refused": ""}, hide=("last_error", *TIMES))
     for finding in answer["refused"]:
         say(f"refused: {finding}")
