@@ -13,7 +13,7 @@ from harken.api.errors import problem_of
 from harken.cli.invocation import Session
 from harken.cli.root import run
 from harken.client import _error
-from harken.errors import Deferred, HarkenError, RetryLater
+from harken.errors import Deferred, Garbled, HarkenError, NeedsAttention, NoConnection, RetryLater
 
 
 @pytest.fixture
@@ -101,3 +101,18 @@ def test_the_wait_comes_through_the_api(after: float | None) -> None:
     assert isinstance(received, Deferred)
     assert (received.message, received.after) == ("used up", after)
     assert ("wait_seconds" in msgspec.json.decode(sent.body)) is (after is not None)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (RetryLater("busy"), RetryLater),
+        (NoConnection("busy", host="api.example", cause="no_route"), RetryLater),
+        (NeedsAttention("busy"), NeedsAttention),
+        (Garbled("busy"), NeedsAttention),
+    ],
+)
+def test_an_error_comes_through_the_api_as_what_its_code_says(raised: HarkenError, kind: type[HarkenError]) -> None:
+    sent = problem_of(raised)
+    received = _error(sent.status_code, bytes(sent.body))
+    assert (type(received), received.message) == (kind, "busy")
