@@ -73,6 +73,22 @@ def test_a_workflow_that_is_written_wrong_is_not_said_to_be_missing(terminal: Te
         assert (code, "broken cannot be used as it is written" in err, "transform" in err) == (1, True, True), err
 
 
+@pytest.mark.parametrize("words", [("triggers", "test"), ("triggers", "show"), ("triggers", "pause"), ("explain",)])
+def test_a_job_or_project_that_is_refused_is_not_said_to_be_missing(words: tuple[str, ...], terminal: Terminal) -> None:
+    (terminal.directory / "pollers.yaml").write_text("pollers: {jobs: [{id: leads, kind: rss, agent: ana}]}\n")
+    (terminal.directory / "harken.yaml").write_text("projects: {shop: {tracker: hub}}\n")
+    listed = {row["name"]: row["status"] for row in terminal.json("triggers", "list")}
+    assert (listed["leads"], listed["shop"]) == ("refused", "refused")
+    for name, place in (("leads", "pollers.yaml:1:"), ("shop", "harken.yaml:1:")):
+        code, _, err = terminal.types(*words, name)
+        assert (code, f"{name} cannot be used as it is written: {place}" in err) == (1, True), err
+
+
+def test_a_wrong_name_is_compared_with_the_configured_ones_before_the_first_start(terminal: Terminal) -> None:
+    code, _, err = terminal.types("triggers", "show", "helo")
+    assert (code, "Did you mean hello?" in err) == (1, True), err
+
+
 def test_an_account_that_is_missing_names_every_variable_that_it_needs(terminal: Terminal) -> None:
     code, _, err = terminal.types("integrations", "jira", "test")
     assert (code, "or set JIRA_BASE_URL, JIRA_API_TOKEN" in err) == (1, True)

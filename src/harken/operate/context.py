@@ -23,7 +23,10 @@ from harken.timings import Timings
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
 
-__all__ = ["Context"]
+__all__ = ["LISTED", "Context"]
+
+LISTED = ("workflow", "poller", "tracker", "project", "row")
+"""The kinds of items that the list of triggers shows by their name while they are refused."""
 
 SORTED_ANEW = 100
 """From so many changed names on, all are sorted: each that is put in alone moves those behind it."""
@@ -203,12 +206,13 @@ class Context:
                 f"trigger {name} is configured, but no controller has opened it yet", fix="Run: harken start"
             )
         self.refuse_broken(name)
-        known = [state.name for state in await self.store.triggers()]
+        known = {*self.trigger_names(), *(state.name for state in await self.store.triggers())}
         raise NotFound(f"there is no trigger {name}", fix=suggest_fix(name, known))
 
     def refuse_broken(self, name: str) -> None:
-        """Raise Misconfigured with the finding when a workflow of this name exists but was refused."""
-        found = self.loaded.refused.get(f"workflow:{name}", ()) if self.loaded else ()
+        """Raise Misconfigured with the finding when something of this name is listed as a trigger but was refused."""
+        refused = self.loaded.refused if self.loaded else {}
+        found = next((refused[item] for kind in LISTED if (item := f"{kind}:{name}") in refused), ())
         if found:
             first = next((finding for finding in found if finding.severity == "error"), found[0])
             place = f"{first.file}:{first.line}:{first.column}"

@@ -16,7 +16,7 @@ from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.ingest.feed_runtime_state import Late
 from harken.ingest.partly_committed_page import stored_position
 from harken.operate.clause_blame import recent_blame
-from harken.operate.context import Context
+from harken.operate.context import LISTED, Context
 from harken.operate.list_filter import TRIGGER_FIELDS, Where
 from harken.operate.output_rows import Plain, gaps, lag_row, plain, shorten, spans, trigger_row, trigger_type
 from harken.operate.owner_access import triggers_beside, visible
@@ -117,7 +117,7 @@ def _refusals(context: Context) -> dict[str, Finding]:
     for label, findings in loaded.refused.items() if loaded else ():
         kind, _, name = label.partition(":")
         errors = [finding for finding in findings if finding.severity == "error"]
-        if errors and (kind in ("workflow", "poller", "tracker", "project", "row") or name.startswith("workflows/")):
+        if errors and (kind in LISTED or name.startswith("workflows/")):
             names = _triggers_of(context, kind, name)
             found |= dict.fromkeys(names or (name,), errors[0])
     return found
