@@ -50,6 +50,11 @@ GOOD = "  good: {tracker: acme, resolution: {repo: good}, pipeline: fix-bug}\n"
             "projects.bad: its repository is not known. Add source: {url: …}, or resolution: {repo: owner/name}",
         ),
         (
+            "{tracker: acme, source: {url: 'https://git.example.com/acme/x'}, pipeline: fix-bug}",
+            "projects.bad.source.url: names no repository at https://api.github.com, where the tracker is, "
+            "so it is not known whose tickets these are. Add resolution: {repo: owner/name}",
+        ),
+        (
             "{tracker: acme, resolution: {repo: x, area_path: Shop}, pipeline: fix-bug}",
             "projects.bad.resolution.area_path: a ticket of github has no area. Use tag",
         ),

@@ -105,7 +105,7 @@ def _location(project: ProjectSpec, tracker: TrackerSpec, report: Report) -> str
             report.error(place, path, message, "Leave it out, or the repository of the tracker")
         return tracker.address.project
     if not wanted and source is not None and source.url and source.url.startswith(("http://", "https://")):
-        wanted = _repository(project, tracker, source.url, report)
+        return _repository(project, tracker, source.url, report)
     if "/" not in wanted:
         fix = "Add source: {url: …}, or resolution: {repo: owner/name}"
         report.error(project.table.place, project.path, "its repository is not known", fix, "missing")
@@ -113,14 +113,18 @@ def _location(project: ProjectSpec, tracker: TrackerSpec, report: Report) -> str
     return wanted
 
 
-def _repository(project: ProjectSpec, tracker: TrackerSpec, url: str, report: Report) -> str:
+def _repository(project: ProjectSpec, tracker: TrackerSpec, url: str, report: Report) -> str | None:
     base_url = str(getattr(tracker.account.model, "base_url", ""))
+    place, path = locate(project.table, ("source", "url")), (*project.path, "source", "url")
     try:
-        return repository_in(tracker.kind, url, base_url)
+        found = repository_in(tracker.kind, url, base_url)
     except Invalid as error:
-        place, path = locate(project.table, ("source", "url")), (*project.path, "source", "url")
         report.error(place, path, error.message, error.fix)
-        return ""
+        return None
+    if not found:
+        message = f"names no repository at {base_url}, where the tracker is, so it is not known whose tickets these are"
+        report.error(place, path, message, "Add resolution: {repo: owner/name}", "missing")
+    return found or None
 
 
 def _scope(project: ProjectSpec, tracker: TrackerSpec, report: Report) -> ProjectScope:
