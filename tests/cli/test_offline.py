@@ -84,6 +84,13 @@ def test_a_job_or_project_that_is_refused_is_not_said_to_be_missing(words: tuple
         assert (code, f"{name} cannot be used as it is written: {place}" in err) == (1, True), err
 
 
+def test_a_tracker_that_is_refused_is_not_said_to_be_missing(terminal: Terminal) -> None:
+    (terminal.directory / "harken.yaml").write_text("trackers: {hub: {type: githob}}\n")
+    for words in (("trackers", "test", "hub"), ("tickets", "list", "--tracker", "hub")):
+        code, _, err = terminal.types(*words)
+        assert (code, "hub cannot be used as it is written: harken.yaml:1:" in err) == (1, True), err
+
+
 def test_a_wrong_name_is_compared_with_the_configured_ones_before_the_first_start(terminal: Terminal) -> None:
     code, _, err = terminal.types("triggers", "show", "helo")
     assert (code, "Did you mean hello?" in err) == (1, True), err

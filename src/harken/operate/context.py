@@ -209,10 +209,10 @@ class Context:
         known = {*self.trigger_names(), *(state.name for state in await self.store.triggers())}
         raise NotFound(f"there is no trigger {name}", fix=suggest_fix(name, known))
 
-    def refuse_broken(self, name: str) -> None:
-        """Raise Misconfigured with the finding when something of this name is listed as a trigger but was refused."""
+    def refuse_broken(self, name: str, kinds: Sequence[str] = LISTED) -> None:
+        """Raise Misconfigured with the finding when something of this name and of one of these kinds was refused."""
         refused = self.loaded.refused if self.loaded else {}
-        found = next((refused[item] for kind in LISTED if (item := f"{kind}:{name}") in refused), ())
+        found = next((refused[item] for kind in kinds if (item := f"{kind}:{name}") in refused), ())
         if found:
             first = next((finding for finding in found if finding.severity == "error"), found[0])
             place = f"{first.file}:{first.line}:{first.column}"

@@ -41,6 +41,7 @@ def tracker_of(context: Context, name: str) -> TrackerSettings:
     """The tracker of this name. Raise NotFound with the nearest names if there is none."""
     known = trackers_of(context)
     if name not in known:
+        context.refuse_broken(name, kinds=("tracker",))
         fix = suggest_fix(name, known) if known else "Write trackers: and projects: in harken.yaml"
         raise NotFound(f"there is no tracker {name}", fix=fix)
     return known[name]
