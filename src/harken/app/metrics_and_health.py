@@ -14,6 +14,7 @@ from harken.app.refused_inbound_connections import REFUSED as REFUSED_FOR
 from harken.app.run_metrics import RunMetrics
 from harken.app.source_and_action_factory import Factory
 from harken.circuit_breaker import REFUSED, before_try, is_permanent
+from harken.circuit_breaker import Health as FeedHealth
 from harken.clock import Clock, from_unix
 from harken.config.files_and_rows import is_row_feed
 from harken.config.loaded import Loaded
@@ -204,7 +205,7 @@ class Telemetry:
         parts = [self._store_health(), self._ingest_health(), self._run_health(), self._config_health()]
         parts += [self._tracker_health(name) for name in sorted(self.loaded.trackers)]
         dead: list[Subsystem] = [(name, "down", why) for name, why in self._dead.items() if name != "worker"]
-        return self._health.report([*parts, *dead])
+        return self._health.report([*parts, *dead], self._began())
 
     def count_commit(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
@@ -347,6 +348,17 @@ class Telemetry:
             return "ingest", "degraded", f"reads begin {self._intake.scheduler.lag:.0f} s late"
         return "ingest", "up", ""
 
+    def _began(self) -> dict[str, float]:
+        """When the feeds of a subsystem began to fail, of those that fail now: the store knows, whoever asks when."""
+        began: dict[str, float] = {}
+        trackers = {feed_name(tracker) for tracker in self.loaded.trackers}
+        for live in self._ours():
+            since = _failing_since(live.health)
+            for name in ("ingest", live.feed.name) if live.feed.name in trackers else ("ingest",):
+                if since is not None:
+                    began[name] = min(since, began.get(name, since))
+        return began
+
     def _tracker_health(self, tracker: str) -> Subsystem:
         """Whether the tickets of this tracker are read. One that no project uses is switched off."""
         name = feed_name(tracker)
@@ -383,6 +395,12 @@ class Telemetry:
             )
         refused = sorted(self.loaded.refused)
         return ("config", "degraded", f"refused: {', '.join(refused[:5])}") if refused else ("config", "up", "")
+
+
+def _failing_since(health: FeedHealth) -> float | None:
+    if health.state == "paused" or health.failures:
+        return health.failing_since or health.since
+    return health.offline_since
 
 
 def _label(feed: Feed) -> str:
@@ -501,16 +519,23 @@ class Health:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._started = clock.now()
         self._since: dict[str, tuple[str, datetime]] = {}
 
-    def report(self, subsystems: list[Subsystem]) -> Mapping[str, Any]:
-        rows = [self._row(*subsystem) for subsystem in subsystems]
+    def report(self, subsystems: list[Subsystem], began: Mapping[str, float] | None = None) -> Mapping[str, Any]:
+        """`began`: when the trouble of a subsystem began, where that is known; else it counts from the first look."""
+        rows = [self._row(*subsystem, (began or {}).get(subsystem[0])) for subsystem in subsystems]
         states = {row["state"] for row in rows}
         status = "down" if "down" in states else "degraded" if "degraded" in states else "up"
         return {"status": status, "subsystems": rows}
 
-    def _row(self, name: str, state: str, reason: str) -> dict[str, Any]:
+    def _row(self, name: str, state: str, reason: str, began: float | None) -> dict[str, Any]:
         before = self._since.get(name)
         if before is None or before[0] != state:
-            before = self._since[name] = (state, self._clock.now())
+            before = self._since[name] = (state, self._first_seen(state, began, first=before is None))
         return {"name": name, "state": state, "reason": reason, "since": before[1]}
+
+    def _first_seen(self, state: str, began: float | None, *, first: bool) -> datetime:
+        if state in ("degraded", "down"):
+            return self._clock.now() if began is None else from_unix(began)
+        return self._started if first else self._clock.now()
