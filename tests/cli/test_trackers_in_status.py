@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harken.cli.invocation import Session
 from harken.cli.root import run
 from harken.testing import VirtualClock
 from harken.testing.clock import run_virtual
@@ -54,3 +55,15 @@ def test_a_finding_about_a_project_has_its_place(directory: Path, capsys: pytest
     (directory / "harken.yaml").write_text(text)
     assert run(["--config", str(directory), "config", "check"]) == 1
     assert "harken.yaml:9:78: projects.shop.pipeline_from_label.fix: there is no workflow" in capsys.readouterr().out
+
+
+def test_the_command_that_makes_labels_can_be_copied(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place: dict[str, object] = {"location": "acme/shop", "account": "robin", "access": "write", "problem": ""}
+    place |= {"webhooks": None}
+    place |= {"missing_labels": ["harken:done"], "tickets": [], "forecast": {"tickets": 0, "writes": 0, "hours": 0}}
+    answer = {"ok": False, "locations": [place], "webhooks": None}
+    monkeypatch.setattr(Session, "call", lambda session, operation, **params: answer)
+    assert run(["--config", str(directory), "trackers", "test", "acme"]) == 1
+    assert "Make them: harken trackers test acme --fix" in capsys.readouterr().out

@@ -217,13 +217,13 @@ def test_tracker(session: Session, name: str, fix: bool) -> int:
     for url in (url for urls in made["revived"].values() for url in urls) if made else ():
         say(f"The webhook to {url} is sent again")
     for place in answer["locations"]:
-        _print_location(place)
+        _print_location(place, name)
     if answer["webhooks"]:
         _print_webhooks(answer["webhooks"])
     return 0 if answer["ok"] else 1
 
 
-def _print_location(place: dict[str, Any]) -> None:
+def _print_location(place: dict[str, Any], tracker: str) -> None:
     if "account" not in place:
         say(f"{place['location']}: {place['problem']}")
         say(f"  {place['fix']}")
@@ -232,7 +232,8 @@ def _print_location(place: dict[str, Any]) -> None:
     if place["problem"]:
         say(f"  {place['problem']}. {place['fix']}")
     if place["missing_labels"]:
-        say(f"  It has no labels {', '.join(place['missing_labels'])} yet. Make them: harken trackers test NAME --fix")
+        missing = ", ".join(place["missing_labels"])
+        say(f"  It has no labels {missing} yet. Make them: harken trackers test {tracker} --fix")
     if place["tickets"]:
         table(place["tickets"], VERDICTS)
     forecast = place["forecast"]
