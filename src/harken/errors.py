@@ -52,7 +52,8 @@ class HarkenError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.fix}" if self.fix else self.message
+        end = "" if self.message.endswith("?") else "."
+        return f"{self.message}{end} {self.fix}" if self.fix else self.message
 
 
 def addressed(error: HarkenError, kind: str, name: str) -> HarkenError:

@@ -68,8 +68,19 @@ def describe(data: Any, wanted: str = "") -> str:
         return f"there is {kind}"
     if not data:
         return "the object is empty"
+    first, _, rest = wanted.partition(".")
+    if wanted and first in data:
+        found = data[first]
+        inside = rest and isinstance(found, Mapping)
+        return f"below {first!r}, {describe(found, rest)}" if inside else f"{first!r} is {_kind(found)}"
     names = ", ".join(_key_names(data))
-    return f"its keys are {names}{suggest_clause(wanted.partition('.')[0], data) if wanted else ''}"
+    return f"its keys are {names}{suggest_clause(first, data) if wanted else ''}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | Mapping):
+        return "a list" if isinstance(value, list) else "an object"
+    return "empty" if value in (None, "") else "a plain value that cannot be read so"
 
 
 def _key_names(keys: Iterable[Any]) -> list[str]:
