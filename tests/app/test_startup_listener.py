@@ -27,8 +27,13 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-async def waiting(said: list[str]) -> AsyncIterator[StoreWait]:
-    waiting = StoreWait("127.0.0.1", [bind("127.0.0.1", 0)], HandClock(), said.append)
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def waiting(said: list[str], clock: HandClock) -> AsyncIterator[StoreWait]:
+    waiting = StoreWait("127.0.0.1", [bind("127.0.0.1", 0)], clock, said.append)
     yield waiting
     await waiting.close()
 
@@ -36,6 +41,16 @@ async def waiting(said: list[str]) -> AsyncIterator[StoreWait]:
 @pytest.fixture
 def said() -> list[str]:
     return []
+
+
+async def test_the_store_is_down_since_it_did_not_answer(waiting: StoreWait, clock: HandClock) -> None:
+    clock.advance(3)
+    began = clock.now()
+    waiting.note(REASON)
+    clock.advance(60)
+    waiting.note(REASON)
+    [part] = waiting.health()["subsystems"]
+    assert part["since"] == began
 
 
 async def test_a_start_that_waits_for_its_store_answers_health_and_refuses_the_rest(

@@ -44,9 +44,11 @@ class StoreWait:
         self.hosts = hosts_of(host, port, names)
         self.connections = connections or Connections()
         self._sockets = sockets
+        self._clock = clock
         self._health = Health(clock)
         self._say = say
         self._reason = ""
+        self._began = clock.time()
         self._api, self._webhooks = (_Replaceable(app) for app in build_waiting(self.health, self.hosts))
         self._listeners: list[Listener] = []
         self._starting: asyncio.Task[None] | None = None
@@ -55,6 +57,8 @@ class StoreWait:
     def note(self, reason: str) -> None:
         """The store does not answer: print the reason, and answer with it."""
         self._say(reason)
+        if not self._reason:
+            self._began = self._clock.time()
         self._reason = reason
         if self._starting is None and not self._over:
             self._listeners = listeners(self._api, self._webhooks, self._sockets, self.connections)
@@ -75,7 +79,7 @@ class StoreWait:
             self.note(reason)
 
     def health(self) -> Mapping[str, Any]:
-        return self._health.report([("store", "down", self._reason)])
+        return self._health.report([("store", "down", self._reason)], {"store": self._began})
 
     async def hand_over(self, api: App, webhooks: App) -> list[Listener]:
         """Serve the application from now on. The caller stops the listeners."""
