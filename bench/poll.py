@@ -51,4 +51,4 @@ def _figures(flows: list[Used], bares: list[Used], events: int) -> list[Figure]:
         measure="poll flow: CPU per event", value=cpu, unit="ms", limit=bare_cpu, limit_is=LIMIT_IS,
         ratio=bare_cpu / cpu,
     )  # fmt: skip
-    return [at_least(speed, 0.35, of="ratio"), at_least(cost, 0.35, of="ratio")]
+    return [at_least(speed, 0.5, of="ratio"), at_least(cost, 0.5, of="ratio")]

@@ -149,23 +149,25 @@ async def ours(stores: Mapping[str, Store], meters: Mapping[str, Callable[[], Aw
     return ways
 
 
-def measured(what: str, flow: str, urls: Mapping[str, str], goal: float, sizes: Sizes, say: Say) -> list[Figure]:
-    """Have a child play the flow, with the database of each way at one of the addresses."""
+def measured(
+    what: str, flow: str, urls: Mapping[str, str], goals: Mapping[str, float], sizes: Sizes, say: Say
+) -> list[Figure]:
+    """Have a child play the flow, with the database of each way at one of the addresses. `goals` are ratios, by way."""
     asked = Asked(urls=urls, batch=sizes.store_batch, batches=sizes.store_batches, rounds=sizes.rounds)
     rounds = msgspec.convert(report(flow, msgspec.to_builtins(asked)), list[Round])
-    return _figures(what, rounds, asked, goal, say)
+    return _figures(what, rounds, asked, goals, say)
 
 
-def _figures(what: str, rounds: Sequence[Round], asked: Asked, goal: float, say: Say) -> list[Figure]:
+def _figures(what: str, rounds: Sequence[Round], asked: Asked, goals: Mapping[str, float], say: Say) -> list[Figure]:
     events = asked.batch * asked.batches
     for number, taken in enumerate(rounds):
         rates = ", ".join(f"{name} {events / one.seconds:,.0f}/s" for name, one in taken.items())
         say(f"round {number + 1}: {rates}")
     shorter = [_speed(what, CLAIMED, rounds, events, beside=SHORTER)] if SHORTER in asked.urls else []
     return [
-        at_least(_speed(what, CLAIMED, rounds, events), goal, of="ratio"),
+        at_least(_speed(what, CLAIMED, rounds, events), goals[CLAIMED], of="ratio"),
         *shorter,
-        _speed(what, HANDED, rounds, events),
+        at_least(_speed(what, HANDED, rounds, events), goals[HANDED], of="ratio"),
         _per_event(f"{what}: CPU of the client, per event", rounds, events, lambda one: one.cpu * 1000, "ms"),
         _per_event(f"{what}: CPU of the server, per event", rounds, events, lambda one: one.server * 1000, "ms"),
         _per_event(f"{what}: bytes per event", rounds, events, lambda one: one.bytes, "B"),

@@ -140,4 +140,4 @@ def _figures(taken: Taken) -> list[Figure]:
         limit_is="bare server",
         ratio=rate / bare_rate,
     )
-    return [at_most(cost, 0.13), speed]
+    return [at_most(cost, 0.12), speed]
