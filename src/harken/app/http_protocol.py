@@ -261,10 +261,11 @@ class HttpConnection(asyncio.Protocol):
 
     def _scope(self, version: str) -> Scope:
         path, query, host = _split(self._url)
-        others = [one for one in self._headers if one[0] != b"host"]
-        if host is not None and len(self._headers) - len(others) < 2:
-            # RFC 9112: it counts in place of the header; a request with two headers is refused for that
-            self._headers = [(b"host", host), *others]
+        if host is not None:
+            others = [one for one in self._headers if one[0] != b"host"]
+            if len(self._headers) - len(others) < 2:
+                # RFC 9112: it counts in place of the header; a request with two headers is refused for that
+                self._headers = [(b"host", host), *others]
         text = path.decode("ascii")
         return {
             "type": "http",
