@@ -64,8 +64,7 @@ FULL = Sizes(
     starts=5,
     start_files=10_000,
     store_batches=30,
-    # so much that several replicas are of use: what each does besides is not a tenth of it
-    fleet_feeds=250,
+    fleet_feeds=100,
     fleet_seconds=8.0,
     takeover_feeds=10_000,
     growth_rows=1_000_000,
