@@ -180,6 +180,15 @@ def test_an_agent_for_launchd_names_the_directory() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("module", ["harken", "harken.cli"])
+def test_the_command_runs_as_a_module(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("harken")
+
+
+@pytest.mark.process
 def test_a_demo_whose_reader_has_gone_ends_without_a_word(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "harken.cli", "demo", "--seconds", "30", "--port", "0"]
     demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)

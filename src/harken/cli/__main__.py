@@ -1,4 +1,4 @@
-"""`python -m harken.cli`, where the `harken` script is not on the path."""
+"""`python -m harken.cli`: the same as `python -m harken`."""
 
 from harken.cli import main
 

@@ -80,7 +80,7 @@ def program() -> str:
     if shutil.which("harken"):
         return "harken"
     by_module = os.path.basename(sys.argv[0]) == "__main__.py"
-    return "python -m harken.cli" if by_module else os.path.relpath(sys.argv[0])
+    return "python -m harken" if by_module else os.path.relpath(sys.argv[0])
 
 
 def _run_by_uvx() -> bool:
