@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harken.cli.output import fields, print_json, say, table
+from harken.cli.events import COLUMNS as EVENTS
+from harken.cli.output import Column, fields, print_json, say, table
+from harken.cli.run_summary_line import run_line
 from harken.cli.tickets import RUNS, TICKETS, VERDICTS
+from harken.cli.triggers import BANKED
 
 HOSTILE = [
     "\x1b[2J\x1b]0;title\x07",
@@ -40,6 +44,29 @@ def test_no_field_of_a_ticket_acts_in_a_table(
     for columns in (TICKETS, RUNS, VERDICTS):
         table([row], columns)
     assert_harmless(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("columns", [EVENTS, BANKED], ids=["events", "bank"])
+def test_a_row_is_not_as_wide_as_what_strangers_write(
+    columns: Sequence[Column], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = {"id": 1, "recorded_at": None, "feed": "shop", "type": "ticket", "verdicts": []}
+    table([{**ours, "key": "k" * 600, "subject": "", "title": "t" * 600}], columns)
+    heading, row = capsys.readouterr().out.splitlines()
+    assert "k" * 159 + "…  " + "t" * 79 + "…" in row
+    assert len(heading) < 300
+
+
+def test_an_address_as_key_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    address = "https://status.example/incidents/" + "a" * 100
+    table([{"key": address}], [("key", "key")])
+    assert address in capsys.readouterr().out
+
+
+def test_a_line_of_a_run_is_not_as_long_as_what_strangers_write() -> None:
+    run = {"created_at": "2026-03-01T09:00:00Z", "trigger": "shop", "event_keys": ["k" * 600], "outcome": "done"}
+    line = run_line({**run, "title": "t" * 600, "error": "", "seconds": 1})
+    assert "k" * 159 + '… "' + "t" * 79 + '…"  done' in line
 
 
 @pytest.mark.parametrize("text", HOSTILE)

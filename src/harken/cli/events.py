@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from harken.cli.invocation import Session, command
-from harken.cli.output import Column, clean, clock, fields, listing, print_json, say, table
+from harken.cli.output import Column, clean, clock, fields, key_and_title, listing, print_json, say, table
 from harken.cli.paging import filtered, paged, print_pages
 from harken.errors import HarkenError
 from harken.operate.wording import count
@@ -22,8 +22,7 @@ def _verdict_words(event: Mapping[str, Any]) -> str:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    what = event["key"] or event["subject"]
-    what = f'{what} "{event["title"]}"' if event["title"] else what
+    what = key_and_title(event["key"] or event["subject"], event["title"])
     told = (clock(event["recorded_at"]), event["id"], event["feed"], event["type"], what, _verdict_words(event))
     return clean("  ".join(map(str, told)))
 

@@ -11,11 +11,28 @@ from typing import Any, TypeAlias
 
 from harken.cli.invocation import Session
 
-__all__ = ["Column", "clean", "clock", "fields", "indented", "listing", "print_json", "say", "table", "took"]
+__all__ = [
+    "Column",
+    "clean",
+    "clock",
+    "fields",
+    "indented",
+    "key_and_title",
+    "listing",
+    "print_json",
+    "say",
+    "table",
+    "took",
+]
 
 Column: TypeAlias = tuple[str, str | Callable[[Mapping[str, Any]], Any]]
 
 LONGEST_CELL = 500
+LONGEST_KEY = 160
+"""Room for most addresses of pages, so that a key can be copied; `--json` has the others whole."""
+LONGEST_TITLE = 80
+# by the heading: what strangers write, and need not be copied to its end
+_LONGEST = {"title": LONGEST_TITLE, "key": LONGEST_KEY, "events": LONGEST_KEY}
 
 # text of strangers must not move the cursor or colour the screen
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -52,7 +69,7 @@ def listing(session: Session, answer: Mapping[str, Any], columns: Sequence[Colum
 
 
 def table(items: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-    rows = [[_cell(item, column) for _, column in columns] for item in items]
+    rows = [[_cell(item, column, _LONGEST.get(header, LONGEST_CELL)) for header, column in columns] for item in items]
     headers = [header for header, _ in columns]
     if sys.stdout.isatty():
         _rich(headers, rows)
@@ -97,6 +114,11 @@ def indented(item: Mapping[str, Any], depth: int = 1) -> None:
             print(f"{label}  " + f"\n{' ' * (len(label) + 2)}".join(map(clean, lines)))
 
 
+def key_and_title(key: str, title: str) -> str:
+    """`INC-1 "Disk full"`, within a line: a stranger's title must not fill the screen."""
+    return f'{_cut(key, LONGEST_KEY)} "{_cut(title, LONGEST_TITLE)}"' if title else _cut(key, LONGEST_KEY)
+
+
 def took(seconds: float | None) -> str:
     """`0.02 s`, `3.4 s`, `12 min`: how long something took."""
     if seconds is None:
@@ -113,18 +135,18 @@ def clock(text: Any) -> str:
     return datetime.fromisoformat(str(text)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def _cell(item: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any]) -> str:
+def _cell(item: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], longest: int) -> str:
     value = column(item) if callable(column) else item.get(column)
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     if isinstance(column, str) and _is_time(column, value):
         value = clock(value)
-    return _cut(clean(str(value))) if value not in (None, "") else "-"
+    return _cut(clean(str(value)), longest) if value not in (None, "") else "-"
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int) -> str:
     """A cell as long as all others of its column would be: one title must not make every line a megabyte."""
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _is_time(name: str, value: Any) -> bool:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from harken.cli.output import clean, clock, took
+from harken.cli.output import clean, clock, key_and_title, took
 
 __all__ = ["run_line", "write_run_line"]
 
@@ -28,9 +28,8 @@ def _subject(row: Mapping[str, Any]) -> str:
     keys = row["event_keys"]
     if not keys:
         return "(by hand)"
-    title = f' "{row["title"]}"' if row.get("title") else ""
     more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-    return f"{keys[0]}{title}{more}"
+    return f"{key_and_title(keys[0], row.get('title') or '')}{more}"
 
 
 def write_run_line(row: Mapping[str, Any]) -> None:
