@@ -297,6 +297,17 @@ async def test_a_test_of_a_tracker_tells_rights_routes_trust_and_forecast_and_wr
 
 
 @virtual
+async def test_a_tracker_whose_old_version_runs_on_says_so_in_the_list(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, _):
+        text = (tmp_path / "harken.yaml").read_text()
+        (tmp_path / "harken.yaml").write_text(text.replace("type: github", "type: githob"))
+        await call(app, "reload")
+        [tracker] = (await call(app, "trackers.list"))["items"]
+        assert (tracker["name"], tracker["state"], tracker["projects"]) == ("acme", "closed", ["shop"])
+        assert tracker["message"].startswith("the old version runs, as what is written now is refused: harken.yaml:")
+
+
+@virtual
 async def test_missing_labels_are_made_on_request(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, POLLED) as (app, _):
         [tracker] = (await call(app, "trackers.list"))["items"]

@@ -91,6 +91,15 @@ def test_a_tracker_that_is_refused_is_not_said_to_be_missing(terminal: Terminal)
         assert (code, "hub cannot be used as it is written: harken.yaml:1:" in err) == (1, True), err
 
 
+def test_a_tracker_that_is_refused_is_listed_with_its_place(terminal: Terminal) -> None:
+    (terminal.directory / "harken.yaml").write_text("trackers: {hub: {type: githob}}\n")
+    [row] = terminal.json("trackers", "list")["items"]
+    assert (row["name"], row["state"], row["projects"]) == ("hub", "refused", [])
+    assert row["message"].startswith("harken.yaml:1:")
+    _, out, _ = terminal.types("trackers", "list")
+    assert "hub      -     -         -      no        refused  -     -          harken.yaml:1:" in out
+
+
 def test_a_wrong_name_is_compared_with_the_configured_ones_before_the_first_start(terminal: Terminal) -> None:
     code, _, err = terminal.types("triggers", "show", "helo")
     assert (code, "Did you mean hello?" in err) == (1, True), err

@@ -21,6 +21,12 @@ def _cost(row: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (usd, tokens)))
 
 
+def _reads(row: Mapping[str, Any]) -> str:
+    if row["state"] == "refused":
+        return ""
+    return f"every {row['interval']:.0f} s" if row["polled"] else "sweeps every 15 m"
+
+
 TICKETS: tuple[Column, ...] = (
     ("ticket", "ticket"),
     ("title", "title"),
@@ -47,7 +53,7 @@ TRACKERS: tuple[Column, ...] = (
     ("tracker", "name"),
     ("kind", "kind"),
     ("projects", "projects"),
-    ("reads", lambda row: f"every {row['interval']:.0f} s" if row["polled"] else "sweeps every 15 m"),
+    ("reads", _reads),
     ("webhooks", lambda row: f"yes{webhook_share(row['webhooks'])}" if row["webhook"] else "no"),
     ("state", "state"),
     ("mark", "mark"),
@@ -190,7 +196,7 @@ def trackers_command() -> None:
 
 @command(trackers_command, "list")
 def list_trackers(session: Session) -> None:
-    """List trackers with their projects, how they are read, and how far."""
+    """List trackers with their projects, how they are read, and how far, or why they were refused."""
     answer = session.call("trackers.list")
     if session.as_json:
         print_json(answer)

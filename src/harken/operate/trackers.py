@@ -13,6 +13,7 @@ import msgspec
 
 from harken.docs_urls import address_of
 from harken.errors import HarkenError
+from harken.feed import FeedState
 from harken.operate.context import Context
 from harken.operate.output_rows import Plain, plain
 from harken.operate.paging import page_by
@@ -45,10 +46,11 @@ WRITES = 4
 
 
 async def list_trackers(context: Context, *, cursor: str = "", limit: int = 0) -> Plain:
-    """All trackers with their projects, how they are read, and how far."""
+    """All trackers with their projects, how they are read, and how far; and those that were refused, with the place."""
     states = {state.name: state for state in await context.store.feeds()}
     counted = await stored_deliveries(context.store)
-    rows = []
+    refused = _refusals(context)
+    rows = [_refused_row(name, reason) for name, reason in refused.items() if name not in trackers_of(context)]
     for settings in trackers_of(context).values():
         state = states.get(feed_name(settings.name))
         rows.append(
@@ -65,10 +67,32 @@ async def list_trackers(context: Context, *, cursor: str = "", limit: int = 0) -
                 "last_read": plain(state.last_success) if state else None,
                 "next_read": plain(state.next_due) if state else None,
                 "state": state.health.state if state else "new",
-                "message": (state.health.message if state else "") or trouble_of(cursor_of(state), settings),
+                "message": _message(settings, state, refused.get(settings.name, "")),
             }
         )
     return page_by(rows, cursor, limit)
+
+
+def _refusals(context: Context) -> dict[str, str]:
+    """What is wrong with each tracker that cannot be used as it is written, with the place."""
+    reasons = {}
+    for label, findings in (context.loaded.refused if context.loaded else {}).items():
+        kind, _, name = label.partition(":")
+        if kind == "tracker":
+            reasons[name] = str(next((one for one in findings if one.severity == "error"), findings[0]))
+    return reasons
+
+
+def _refused_row(name: str, reason: str) -> Plain:
+    row: Plain = dict.fromkeys(("webhooks", "mark", "last_read", "next_read"))
+    row |= {"name": name, "kind": "", "projects": [], "locations": [], "polled": False, "interval": 0.0}
+    return row | {"webhook": False, "state": "refused", "message": reason}
+
+
+def _message(settings: TrackerSettings, state: FeedState | None, refused: str) -> str:
+    trouble = (state.health.message if state else "") or trouble_of(cursor_of(state), settings)
+    old = f"the old version runs, as what is written now is refused: {refused}" if refused else ""
+    return "; ".join(filter(None, (trouble, old)))
 
 
 async def test(context: Context, *, name: str) -> Plain:

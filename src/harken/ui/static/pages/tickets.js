@@ -34,7 +34,8 @@ export default function Tickets() {
 }
 
 function Boards({ trackers }) {
-  const tabs = trackers.map((tracker) => [tracker.name, tracker.name]);
+  const usable = (tracker) => tracker.state !== "refused";
+  const tabs = [...trackers.filter(usable), ...trackers.filter((one) => !usable(one))].map(({ name }) => [name, name]);
   const chosen = useTab("tracker", tabs);
   const tracker = trackers.find((one) => one.name === chosen);
   const found = useResource((signal) => get("/api/tickets", { tracker: chosen, limit: 500 }, { signal }), [chosen]);
@@ -52,6 +53,7 @@ function Boards({ trackers }) {
 const TRACKER_WORDS = { closed: "ok", open: "failing", half_open: "trying again" };
 
 function TrackerState({ tracker }) {
+  if (tracker.state === "refused") return html`<p class="dim"><${Pill} status="refused">refused<//> <span class="wrong">${line(tracker.message, 300)}</span></p>`;
   return html`<p class="dim"><${Pill} status=${tracker.state === "closed" ? "ok" : tracker.state}>${TRACKER_WORDS[tracker.state] ?? words(tracker.state)}<//> ${tracker.kind}, ${count(tracker.projects.length, "project")}, read <${Ago} at=${tracker.last_read} />
     ${tracker.message && html`<span class="wrong"> ${line(tracker.message, 300)}</span>`}</p>`;
 }
