@@ -32,6 +32,11 @@ MAX_PIPELINED = 16
 """Requests that may wait on one connection for the answers to those before them."""
 MAX_DISCARDED = 1_000_000
 """Bytes that a refused peer may go on to send while it is given the time to read why."""
+MAX_UNWANTED = 100_000_000
+"""Bytes of a body that are read on after its answer, within the time for bodies. Most senders write all of theirs
+before they read, so one that is closed in between sees a broken pipe in place of the answer."""
+MAX_UNWANTED_CHUNKS = 10_000
+"""Chunks of such a body: small ones may cost more to parse than to send."""
 
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 TEXTS = {
@@ -158,6 +163,9 @@ class HttpConnection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._deaf = False
         self._discarded = 0
+        # of the body that is being read: what came after the answer, and in how many chunks
+        self._unwanted = 0
+        self._unwanted_chunks = 0
 
     @property
     def date(self) -> bytes:
@@ -253,6 +261,7 @@ class HttpConnection(asyncio.Protocol):
             expects_continue=self._expects_continue,
         )
         self._progress = self._headed = self._used = True
+        self._unwanted = self._unwanted_chunks = 0
         self._unanswered.append(exchange)
         if len(self._unanswered) == 1:
             self._start(exchange)
@@ -289,26 +298,39 @@ class HttpConnection(asyncio.Protocol):
 
     def on_chunk_header(self) -> None:
         if not self._unanswered and not self._deaf:
-            # it was answered before its end, and chunks may cost more to parse than to send
-            self._linger()
+            self._unwanted_chunks += 1
+            if self._unwanted_chunks > MAX_UNWANTED_CHUNKS:
+                self._linger()
 
     def on_body(self, body: bytes) -> None:
         if not self._deaf and self._newest is not None:
             self._progress = True
             if not self._newest.add_body(body):
                 self._pause_reading()
+            elif not self._unanswered:
+                self._unwanted += len(body)
+                if self._unwanted > MAX_UNWANTED:
+                    self._linger()
 
     def on_message_complete(self) -> None:
         if not self._deaf and self._newest is not None:
             self._progress = True
             self._begun = self._headed = False
             self._newest.end_body()
+            if not (self._unanswered or self._newest.keep_alive):
+                # it was answered before, and the connection kept for the rest
+                self._deaf = True
+                self.transport.close()
 
     def end_exchange(self, exchange: Exchange) -> None:
         """The answer is written: go on with the next request, or end the connection."""
         if self._unanswered and self._unanswered[0] is exchange:
             self._unanswered.popleft()
-        if not exchange.keep_alive:
+        unread = self._headed and exchange is self._newest
+        if unread and not exchange.keep_alive:
+            # closing now would reset the connection while the peer still writes
+            self.transport.write_eof()
+        elif not exchange.keep_alive:
             self.transport.close()
         if self.transport.is_closing():
             # it ends when the peer has read everything

@@ -362,6 +362,41 @@ async def test_the_rest_of_a_body_that_nobody_wants_is_read_so_that_the_answer_i
         assert await peer.answer() == (200, b"0")
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: 11000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
+@on_uvloop
+async def test_whoever_writes_a_large_body_before_it_reads_gets_the_answer(length: bytes) -> None:
+    async with listening() as site:
+        peer = await site.peer()
+        part = b"x" * 11_000 if length.startswith(b"Content") else b"2af8\r\n" + b"x" * 11_000 + b"\r\n"
+        peer.send(POST.replace(b"/", b"/unread", 1) + b"Connection: close\r\n" + length)
+        for _ in range(1_000):
+            await peer.deliver(part)
+        peer.send(b"" if length.startswith(b"Content") else b"0\r\n\r\n")
+        assert await peer.answer() == (200, b"0")
+        assert await peer.is_closed()
+        await until(lambda: len(site.connections.table) == 0)
+
+
+@on_uvloop
+async def test_a_body_that_nobody_wants_is_not_read_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harken.app.http_protocol.MAX_UNWANTED", 1_000_000)
+    async with listening(linger_seconds=NEVER) as site:
+        peer = await site.peer()
+        peer.send(POST.replace(b"/", b"/unread", 1) + b"Connection: close\r\nContent-Length: 50000000\r\n\r\n")
+        assert await peer.answer() == (200, b"0")
+        peer.send(b"x" * 10_000_000)
+        await until(lambda: len(site.connections.table) == 0)
+
+
+@on_uvloop
+async def test_the_rest_of_a_body_that_never_comes_is_not_waited_for_without_end() -> None:
+    async with listening(body_seconds=SOON) as site:
+        peer = await site.peer()
+        peer.send(POST.replace(b"/", b"/unread", 1) + b"Connection: close\r\nContent-Length: 50000000\r\n\r\nx")
+        assert await peer.answer() == (200, b"0")
+        await until(lambda: len(site.connections.table) == 0)
+
+
 @on_uvloop
 async def test_chunks_that_nobody_wants_are_not_parsed_without_end() -> None:
     async with listening(linger_seconds=SOON) as site:
