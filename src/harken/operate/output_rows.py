@@ -58,6 +58,8 @@ TITLES = (
     "body",
 )
 """The fields of an event that say in words what it is about, the first that has some."""
+OF_MAIL = ("subject", "snippet", *TITLES)
+"""The same of a mail: its others may be what an expression extracted, the name of a customer for one."""
 _KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "event"}
 
 
@@ -103,7 +105,7 @@ def event_row(event: Recorded, names: Mapping[str, str], feed: str) -> Plain:
 def title_of(data: Any) -> str:
     """What an event is about in words, in one short line; empty if none of its fields says so."""
     fields = data if isinstance(data, Mapping) else {}
-    for name in TITLES:
+    for name in OF_MAIL if "sender_domain" in fields and "subject" in fields else TITLES:
         text = fields.get(name)
         if isinstance(text, str) and text.strip():
             line = " ".join(text.split())
