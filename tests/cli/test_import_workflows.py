@@ -114,6 +114,12 @@ def test_secrets_of_a_datastore_are_written_to_a_private_file_and_nowhere_else(
     assert errors(home, CHANGEDETECTION_TGRAM="tgram://123:secret-token/77") == []
 
 
+def test_a_system_crontab_is_noticed_by_the_users_of_this_machine(home: Path) -> None:
+    (home / "crontab").write_text("@daily root run-parts /etc/cron.daily\n")
+    (finding,) = import_crontab(home / "crontab")["findings"]
+    assert "Import it once more with --system" in finding["text"]
+
+
 def test_secrets_of_a_crontab_are_written_to_a_private_file_and_nowhere_else(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

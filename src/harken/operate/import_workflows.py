@@ -39,7 +39,8 @@ def import_crontab(file: Path, into: Path | None = None, *, zone: str = "", syst
     from harken.config.importers.crontab import translate
 
     text = _text(read_source(file, "a crontab, such as: crontab -l > crontab.txt"), file)
-    return _finish(translate(text, file=file.name, zone=zone or local_zone(), system=system), file, into)
+    made = translate(text, file=file.name, zone=zone or local_zone(), system=system, is_user=_is_user)
+    return _finish(made, file, into)
 
 
 def import_n8n(file: Path, into: Path | None = None) -> Plain:
@@ -54,6 +55,19 @@ def import_changedetection(path: Path, into: Path | None = None) -> Plain:
     from harken.config.importers.changedetection import translate
 
     return _finish(translate(_datastore(path), file=path.name), path, into)
+
+
+def _is_user(name: str) -> bool:
+    """Whether this machine has a user of this name, as most have root."""
+    if name == "root":
+        return True
+    try:
+        import pwd
+
+        pwd.getpwnam(name)
+    except (ImportError, KeyError, ValueError):
+        return False
+    return True
 
 
 def local_zone() -> str:

@@ -127,3 +127,28 @@ def test_a_reference_in_a_note_stays_text() -> None:
 @pytest.mark.parametrize("text", ["", "\x00\x01", "#\n" * 1_000, "=" * 10_000, "* " * 10_000, "%" * 10_000])
 def test_anything_may_be_in_the_file(text: str) -> None:
     assert imported(text).workflows is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "17 * * * * root cd / && run-parts /etc/cron.hourly",
+        "0 5 * * * www-data /srv/clean\n@daily root\t[ -x /a ] && /a",
+    ],
+)
+def test_the_user_of_a_system_crontab_is_noticed(text: str) -> None:
+    (finding,) = imported(
+        f"# m h dom mon dow user command\n{text}\n", is_user={"root", "www-data"}.__contains__
+    ).findings
+    assert str(finding).startswith("crontab:2:1: warning: every command begins with the name of a user (")
+    assert "--system" in finding.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["@daily root /a\n@daily /usr/bin/b", "@daily mail", "@daily mail -s hello", "@daily backup me", "@reboot root a"],
+)
+def test_a_command_that_is_called_like_a_user_is_none(text: str) -> None:
+    assert [
+        one for one in imported(text, is_user={"root", "mail"}.__contains__).findings if one.severity == "warning"
+    ] == []

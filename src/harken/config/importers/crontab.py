@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -32,6 +32,8 @@ _COMMENTED_JOB = re.compile(
     r"(?i)(@(reboot|hourly|daily|midnight|weekly|monthly|yearly|annually)|([\d*][\d*,/~-]*\s+){3}\S+\s+\S+)\s+\S.*"
 )
 _PERCENT = re.compile(r"(?<!\\)%")
+# a name, and what may be a command after it: not an option, and not the end of one
+_WORD_AND_COMMAND = re.compile(r"([A-Za-z_][\w.-]*)\s+[^\s<>|&;-]")
 _SPACES = re.compile(r"[ \t]+")
 _PLACEHOLDERS = ("{{", "}}")
 # words that say nothing of what a command does
@@ -47,17 +49,21 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None
 
 
-def translate(text: str, *, file: str, zone: str, system: bool = False) -> Imported:
+def translate(
+    text: str, *, file: str, zone: str, system: bool = False, is_user: Callable[[str], bool] = "root".__eq__
+) -> Imported:
     """Return a workflow for each job. `zone` is that of the machine; `system` says that a user stands before the
-    command, as in /etc/crontab."""
-    return _Crontab(file, zone, system).translated(text)
+    command, as in /etc/crontab. `is_user` tells such a file from others."""
+    return _Crontab(file, zone, system, is_user).translated(text)
 
 
 class _Crontab:
-    def __init__(self, file: str, zone: str, system: bool) -> None:
+    def __init__(self, file: str, zone: str, system: bool, is_user: Callable[[str], bool]) -> None:
         self._file = file
         self._zone = zone
         self._system = system
+        self._is_user = is_user
+        self._commands: list[str] = []
         self._env: dict[str, str] = {}
         self._variables: dict[str, Variable] = {}
         self._report = Report()
@@ -80,6 +86,7 @@ class _Crontab:
             else:
                 self._job(place, stripped, note)
                 note = ""
+        self._look_for_users()
         settings = {"steps": {"allow_shell": True}} if self._workflows else {}
         return Imported(
             workflows=self._workflows,
@@ -102,10 +109,20 @@ class _Crontab:
         else:
             self._env[name] = value
 
+    def _look_for_users(self) -> None:
+        found = [match[1] for command in self._commands if (match := _WORD_AND_COMMAND.match(command))]
+        if self._places and len(found) == len(self._commands) and all(map(self._is_user, found)):
+            names = " or ".join(dict.fromkeys(found[:3]))
+            message = f"every command begins with the name of a user ({names}), which is run as a part of it"
+            fix = "Is it a system crontab, as /etc/crontab? Import it once more with --system"
+            self._report.warn(next(iter(self._places.values())), (), message, fix)
+
     def _job(self, place: Place, text: str, note: str) -> None:
         line = self._parse(place, text)
         if line is None:
             return
+        if not line.user:
+            self._commands.append(line.command)
         name = free_name(_name_of(line.command), self._workflows)
         if line.user:
             message = f"it ran as {line.user}: here it runs as the user of Harken"
