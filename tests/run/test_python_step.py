@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -294,6 +295,63 @@ async def test_files_of_others_cannot_be_read_and_its_own_go_with_it(tmp_path: P
     assert found["seen"] == ["PermissionError"] * 3
     assert found["own"] == "x"
     assert not Path(found["folder"]).exists()
+
+
+FILLING = {
+    "named": "for n in range(10): open(str(n), 'wb').write(bytes(1_000_000)); files.append(n)",
+    "removed": """for n in range(10):
+        files.append(open('x', 'wb', buffering=0)); files[-1].write(bytes(1_000_000)); os.unlink('x')""",
+    "hidden": """ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    for n in range(10):
+        files.append(open('x', 'wb', buffering=0)); files[-1].write(bytes(1_000_000)); os.unlink('x')""",
+    "below": "os.makedirs('a/b'); os.chdir('a/b')\n    for n in range(10): open(str(n), 'wb').write(bytes(1_000_000))",
+}
+
+
+@linux_only
+@pytest.mark.parametrize("filling", FILLING.values(), ids=FILLING)
+async def test_code_that_fills_the_disk_is_ended(filling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harken.run.scratch_directory.MOST_WRITTEN", 5_000_000)
+    code = f"import ctypes, os, time\ndef run(input):\n    files = []\n    {filling}\n    time.sleep(600)"
+    with pytest.raises(StepFailed, match="the code wrote more than 5,000,000 bytes, and was ended"):
+        await _execute(PythonBlock(code=code), None)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import os\nfor n in range(2_000): os.close(os.open(str(n), os.O_CREAT))", "made more than 1,000 files"),
+        ("import os\nfor n in range(2_000): os.mkdir('d'); os.chdir('d')", "made more than 1,000 files"),
+        ("import os\nfor n in range(40): os.mkdir('d' * 250); os.chdir('d' * 250)", "deeper than a path can name"),
+    ],
+    ids=["files", "depth", "names"],
+)
+async def test_what_was_written_is_looked_at_when_the_code_has_ended_too(body: str, message: str) -> None:
+    with pytest.raises(StepFailed, match=message):
+        await answer(body)
+
+
+async def test_whatever_was_written_is_removed() -> None:
+    body = """
+    import os
+    folder = os.getcwd()
+    os.mkdir("0")
+    os.mkdir("closed", 0)
+    os.symlink("/", "link")
+    for n in range(900):
+        os.mkdir("1")
+        os.chdir("1")
+    open("2", "w").close()
+    return folder
+    """
+    with tempfile.TemporaryDirectory() as elsewhere, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", elsewhere)
+        assert os.path.dirname(await answer(body)) == elsewhere
+        assert os.listdir(elsewhere) == []
+
+
+async def test_five_files_of_the_largest_size_are_no_excess() -> None:
+    assert await answer("for n in range(5): open(str(n), 'wb').write(bytes(16_000_000))\nreturn 1") == 1
 
 
 async def test_the_network_is_there_where_it_is_allowed() -> None:

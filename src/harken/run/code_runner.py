@@ -21,7 +21,7 @@ import sys
 import threading
 import traceback
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 4, 22, 38, 2
 FILE_SIZE, OPEN_FILES, CPU_SECONDS = 16_000_000, 64, 3_600
 EPERM, ENOSYS = 1, 38
 # numbers of system calls that are refused: processes, signals, the memory and limits of others, kernel interfaces
@@ -93,7 +93,9 @@ def refusals(machine: str, network: bool) -> list[tuple[int, int, int, int]]:
     made += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERROR | ENOSYS)]
     first = (_LOAD, 0, 0, _FIRST_ARGUMENT)
     made += [(_EQUAL, 0, 4, _CLONE[machine]), first, (_BITS, 1, 0, _CLONE_THREAD), refuse, allow]
-    made += [(_EQUAL, 0, 4, _PRCTL[machine]), first, (_EQUAL, 0, 1, PR_SET_PDEATHSIG), refuse, allow]
+    # who is not dumpable hides which files are open
+    kept = ((_EQUAL, 1, 0, PR_SET_PDEATHSIG), (_EQUAL, 0, 1, PR_SET_DUMPABLE))
+    made += [(_EQUAL, 0, 5, _PRCTL[machine]), first, *kept, refuse, allow]
     made += [(_EQUAL, 0, 4, _TGKILL[machine]), first, (_EQUAL, 1, 0, os.getpid()), refuse, allow]
     second = (_LOAD, 0, 0, _SECOND_ARGUMENT)
     for call, (one, other) in ((_FCNTL[machine], _FCNTL_OWNERS), (_IOCTL[machine], _IOCTL_OWNERS)):

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from harken.run.compiler import Compiler, Strict
 from harken.run.control_flow_exceptions import StepFailed
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
+from harken.run.scratch_directory import excess, scratch_directory
+from harken.task_cancellation import cancel_and_wait
 
 __all__ = ["PYTHON"]
 
@@ -32,6 +33,7 @@ LARGEST_ANSWER = 1_000_000
 MOST_PRINTED = 10_000_000
 KEPT_PRINTED = 65_536
 _CHUNK = 65_536
+LOOK_SECONDS = 0.1
 _RUNNER = str(Path(run.__file__).with_name("code_runner.py"))
 _NO_NETWORK_ON_MACOS = ["/usr/bin/sandbox-exec", "-p", "(version 1)(allow default)(deny network*)"]
 
@@ -113,9 +115,10 @@ async def _execute(params: PythonBlock, value: Any) -> tuple[Any, dict[str, Any]
     asked = json.dumps({"code": params.code, "input": value}).encode() + b"\n"
     if len(asked) > LARGEST_INPUT:
         raise StepFailed(f"its input has more than {LARGEST_INPUT:,} bytes")
-    with tempfile.TemporaryDirectory(prefix="harken-python-", ignore_cleanup_errors=True) as folder:
+    async with scratch_directory() as folder:
         process = await _start(params, folder)
         assert process.stdin and process.stdout and process.stderr
+        watching = asyncio.create_task(_end_at_excess(process, folder))
         try:
             # a process that is gone before it has read everything is told by its exit code
             with contextlib.suppress(ConnectionError):
@@ -123,14 +126,15 @@ async def _execute(params: PythonBlock, value: Any) -> tuple[Any, dict[str, Any]
                 await process.stdin.drain()
             (told, too_long), (printed, too_much) = await _read_both(process)
             code = await process.wait()
+            excessive = await watching
         finally:
             await _kill(process)
+            await cancel_and_wait([watching])
     shown = printed[:KEPT_PRINTED].decode("utf-8", "replace")
     details: dict[str, Any] = {"printed": shown, "truncated": len(printed) > KEPT_PRINTED}
-    if too_much or too_long:
-        what = (
-            f"printed more than {MOST_PRINTED:,} bytes" if too_much else f"returned more than {LARGEST_ANSWER:,} bytes"
-        )
+    printing = f"printed more than {MOST_PRINTED:,} bytes" if too_much else ""
+    returning = f"returned more than {LARGEST_ANSWER:,} bytes" if too_long else ""
+    if what := printing or returning or excessive:
         raise StepFailed(f"the code {what}, and was ended", output=details)
     return _answer(told, code, details), details
 
@@ -180,6 +184,18 @@ async def _read_both(process: asyncio.subprocess.Process) -> tuple[tuple[bytes, 
     assert process.stdout and process.stderr
     answer = read(process.stdout, LARGEST_ANSWER, LARGEST_ANSWER + 1)
     return await asyncio.gather(answer, read(process.stderr, MOST_PRINTED, KEPT_PRINTED + 1))
+
+
+async def _end_at_excess(process: asyncio.subprocess.Process, folder: str) -> str:
+    """End the process when it has filled its directory, and return with what; empty if it has not when it ends."""
+    while True:
+        ended = process.returncode is not None
+        if found := await asyncio.to_thread(excess, folder, process.pid):
+            _signal(process)
+        if found or ended:
+            return found
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), LOOK_SECONDS)
 
 
 def _signal(process: asyncio.subprocess.Process) -> None:
