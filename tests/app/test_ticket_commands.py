@@ -15,10 +15,11 @@ from harken.operate.ticket_lookup import parse_name
 from harken.operate.tickets import list_tickets
 from harken.store import Store
 from harken.testing import VirtualClock, virtual
+from harken.testing.fakes.gitlab import GitLab
 from harken.tickets.write_pace import WritePace
 from harken.timings import Timings
 from tests.app.test_ticket_and_run_sync import PIPELINE, POLLED, PUSHED, at_work
-from tests.services.whole import write
+from tests.services.whole import running, write
 
 WAITING = """
 name: fix-bug
@@ -305,6 +306,32 @@ async def test_a_tracker_whose_old_version_runs_on_says_so_in_the_list(clock: Vi
         [tracker] = (await call(app, "trackers.list"))["items"]
         assert (tracker["name"], tracker["state"], tracker["projects"]) == ("acme", "closed", ["shop"])
         assert tracker["message"].startswith("the old version runs, as what is written now is refused: harken.yaml:")
+
+
+LAB = """
+trackers:
+  lab: {{type: gitlab, project: acme/web/shop, base_url: "{url}", token: glpat-full, polling: {{enabled: true}}}}
+projects:
+  shop: {{tracker: lab, pipeline_from_label: {{fix: fix-bug}}}}
+"""
+
+
+@virtual
+async def test_at_gitlab_an_old_ticket_with_the_label_in_capitals_is_forecast_and_claimed(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    lab = GitLab(clock)
+    async with lab.serve():
+        for label in ("fix", "Fix"):
+            lab.label(lab.open(age=8_000_000), label, by="leo")
+        await clock.sleep(7_000_000)
+        write(tmp_path, LAB.format(url=lab.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        async with running(tmp_path, clock, {}) as app:
+            [place] = (await call(app, "trackers.test", name="lab"))["locations"]
+            assert place["forecast"]["tickets"] == 2
+            await clock.sleep(1_300)
+            found = (await call(app, "runs.list"))["items"]
+            assert sorted(run["event_keys"][0].partition("@")[0] for run in found) == ["3#1", "3#2"]
 
 
 @virtual

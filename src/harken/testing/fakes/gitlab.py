@@ -329,13 +329,18 @@ class GitLab(FakeServer):
         if request.method == "POST":
             return self._make_label(await request.json())
         wanted = request.query.get("search", "").lower() if self.knows_search else ""
-        return self._page(request, [{"name": name} for name in sorted(self.labels) if wanted in name.lower()])
+        return self._page(request, [{"name": name} for name in sorted(self._known()) if wanted in name.lower()])
+
+    def _known(self) -> set[str]:
+        """The labels that the token may see: whatever is on an issue is a label of the project, or of a group."""
+        issues = (issue for kept in self.projects.values() for issue in kept.values())
+        return {*self.labels, *(name for issue in issues for name in issue.labels)} - {*self.group_labels}
 
     def _make_label(self, asked: Mapping[str, str]) -> web.Response:
         if self.members.get(ME, 0) < REPORTER:
             return json_reply({"message": "403 Forbidden"}, 403)
         name = asked["name"]
-        if name in self.labels:
+        if name in self._known():
             return json_reply({"message": "Label already exists"}, 409)
         if name in self.group_labels:
             problem = "already exists at group level for Acme. Please choose another one."
@@ -362,7 +367,7 @@ class GitLab(FakeServer):
 
     async def _label(self, request: web.Request) -> web.Response:
         name = request.match_info["label"]
-        return json_reply({"name": name}) if name in self.labels else json_reply({"message": "404"}, 404)
+        return json_reply({"name": name}) if name in self._known() else json_reply({"message": "404"}, 404)
 
     async def _milestones(self, request: web.Request) -> web.Response:
         return json_reply([{"title": "1.0"}] if request.query["title"] == "1.0" else [])
