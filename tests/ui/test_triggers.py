@@ -237,3 +237,48 @@ async def test_what_is_wrong_with_harken_itself_and_what_reads_an_account_have_l
     await page.get_by_role("link", name="Configuration").click()
     await expect(page.get_by_role("tab", name="Configuration")).to_have_attribute("aria-selected", "true")
     await expect(page.get_by_text("no_such_setting").first).to_be_visible()
+
+
+async def test_a_row_that_is_not_enabled_has_a_page_in_every_tab_and_is_enabled_and_deleted_there(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await harken.call("POST", "/api/triggers", {"name": "mine", **ROW, "enabled": False})
+    for tab in ("decisions", "reads", "try", "definition"):
+        await page.goto(f"/triggers/mine?tab={tab}")
+        await expect(page.get_by_text("it is not enabled", exact=True)).to_be_visible()
+        await expect(page.locator(".editor")).to_contain_text("name: mine")
+        await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+        await expect(page.get_by_role("alert")).to_have_count(0)
+    assert await axe.findings(page) == []
+
+    await page.get_by_role("button", name="Enable", exact=True).click()
+    await expect(page.get_by_role("tab", name="Decisions")).to_be_visible()
+    assert (await harken.call("GET", "/api/triggers/mine"))["row"]["enabled"] is True
+    await page.get_by_role("button", name="Delete…").click()
+    await page.get_by_role("button", name="Delete it").click()
+    await expect(page.get_by_text("mine is deleted")).to_be_visible()
+    await expect(page.locator(".virtual-row")).to_have_count(2)
+
+
+ODD = """name: odd
+trigger: {webhook: {id: odd, scheme: none, allow_unsigned: true, id_field: id}, condition: event.a ==}
+steps:
+  - {id: note, action: transform, set: {text: hi}}
+"""
+
+
+async def test_a_workflow_file_that_is_refused_is_corrected_where_the_overview_leads(
+    page: Page, harken: HarkenProcess
+) -> None:
+    harken.write({"workflows/odd.yaml": ODD})
+    await harken.call("POST", "/api/reload", {})
+    await page.goto("/")
+    await page.get_by_role("region", name="Needs you").get_by_role("link", name="odd").click()
+    await expect(page.get_by_role("heading", level=1, name="odd")).to_be_visible()
+    await page.get_by_role("textbox", name="Text of workflows/odd.yaml").click()
+    for key in ("Control+Home", "ArrowDown", "End", "ArrowLeft"):
+        await page.keyboard.press(key)
+    await page.keyboard.type(" 1")
+    await page.get_by_role("button", name="Show the diff…").click()
+    await page.get_by_role("button", name="Write and load it").click()
+    await expect(page.get_by_role("tab", name="Decisions")).to_be_visible()

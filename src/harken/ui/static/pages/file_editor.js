@@ -33,6 +33,12 @@ export function FileEditor({ name, yaml, then, close }) {
     : html`<${ReadOnly} source=${source} close=${close} />`)} />`;
 }
 
+/** The page of what was never loaded as it is written: its file, to be corrected. */
+export function RefusedFile({ name, error, reload }) {
+  return html`<div class="page-head"><h1>${line(name)}</h1><${Pill} status="refused" /></div>
+    <div class="stack"><${Failed} error=${error} /><section class="card" aria-label="File"><${FileEditor} name=${name} then=${reload} /></section></div>`;
+}
+
 function ReadOnly({ source, close }) {
   return html`<div class="stack">
     <p class="notice-line"><strong>It cannot be changed from here:</strong> ${line(source.reason, 300)}. Copy it, and change <code>${source.file}</code> on its machine; Harken loads it by itself.</p>

@@ -1,6 +1,6 @@
 // One trigger: how it is and what helps, what it decided and why, how it reads, and how it is defined.
 import { html, useState } from "../vendor/preact.js";
-import { at, get, post } from "../api.js";
+import { at, del, get, patch, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { asCurl, command, CopyMenu, signedCurl } from "../components/copy.js";
@@ -15,10 +15,10 @@ import { Tabs, useTab } from "../components/tabs.js";
 import { Ago, Clock, Due } from "../components/time_text.js";
 import { count, line, number, plural, words } from "../format.js";
 import { useDraft, useInterval, useResource } from "../resource.js";
-import { href, query, setQuery } from "../router.js";
+import { href, navigate, query, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { span } from "../time.js";
-import { FileEditor, mayEdit } from "./file_editor.js";
+import { FileEditor, mayEdit, RefusedFile } from "./file_editor.js";
 import { TriggerActions } from "./triggers.js";
 
 const TABS = [["decisions", "Decisions"], ["reads", "Reads"], ["try", "Try a condition"], ["definition", "Definition"]];
@@ -28,7 +28,40 @@ const REFRESH_MS = 5000;
 export default function Trigger({ name }) {
   const found = useResource((signal) => get(at`/api/triggers/${name}`, {}, { signal }), [name]);
   useInterval(found.refresh, REFRESH_MS);
-  return html`<${Shown} of=${found} what=${name} show=${(trigger) => html`<${Whole} trigger=${trigger} reload=${found.reload} />`} />`;
+  if (may("workflows.write") && found.data === undefined && isRefusedFile(found.error)) {
+    return html`<${RefusedFile} name=${name} error=${found.error} reload=${found.reload} />`;
+  }
+  return html`<${Shown} of=${found} what=${name} show=${(trigger) => html`<${trigger.ticks ? Whole : Idle} trigger=${trigger} reload=${found.reload} />`} />`;
+}
+
+/** Whether it is a workflow file that was never loaded as it is written, and not a job. */
+const isRefusedFile = (error) => error?.code === "misconfigured" && /\bworkflows\//.test(error.message);
+
+/** A row that is not enabled, or that cannot be used as it is: nothing listens, so there is nothing but its definition. */
+function Idle({ trigger, reload }) {
+  return html`<div class="page-head"><h1>${line(trigger.name)}</h1><${Pill} status=${trigger.status} />
+      <div class="tools"><${RowActions} trigger=${trigger} reload=${reload} /></div></div>
+    <div class="stack"><${Reason} trigger=${trigger} /><${Definition} trigger=${trigger} reload=${reload} /></div>`;
+}
+
+function Reason({ trigger }) {
+  if (!trigger.reason) return null;
+  return html`<section class="card notice"><p class="what">${line(trigger.reason, 600)}</p><p class="do"><${Advice} text=${trigger.advice} /></p></section>`;
+}
+
+/** What can be done with a trigger that is a row in the store. */
+function RowActions({ trigger, reload }) {
+  const { name, row, revision } = trigger;
+  const enable = async () => (await patch(at`/api/triggers/${name}`, { enabled: true }, revision), `${name} is enabled, and listens`);
+  const remove = async () => {
+    await del(at`/api/triggers/${name}`, revision);
+    navigate("/triggers");
+    return `${name} is deleted`;
+  };
+  const question = { title: `Delete ${name}?`, text: "It listens no more, and its secrets are forgotten. What it has recorded stays until it is old.", yes: "Delete it" };
+  return html`${may("triggers.replace") && html`<a class="button" href=${href("/triggers/new", { edit: name })}>Edit</a>`}
+    ${!row.enabled && html`<${Action} operation="triggers.edit" tone="primary" act=${enable} then=${reload}>Enable<//>`}
+    <${Action} operation="triggers.delete" ask=${question} act=${remove}>Delete…<//>`;
 }
 
 function Whole({ trigger, reload }) {
@@ -45,9 +78,9 @@ function Whole({ trigger, reload }) {
   };
   return html`<div class="page-head"><h1>${line(trigger.name)}</h1><${Pill} status=${trigger.status} />
       <span class="dim">${words(trigger.type)}, starts <${Link} to=${workflowPath(trigger.workflow)}>${trigger.workflow}<//></span>
-      <div class="tools">${trigger.row && may("triggers.replace") && html`<a class="button" href=${href("/triggers/new", { edit: trigger.name })}>Edit</a>`}${mayEdit(trigger.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "definition", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
+      <div class="tools">${trigger.row && html`<${RowActions} trigger=${trigger} reload=${reload} />`}${mayEdit(trigger.source) && !query.value.edit && html`<button onClick=${() => setQuery({ tab: "definition", edit: "1" }, { push: true })}>Edit</button>`}<${CopyMenu} forms=${forms} /><${TriggerActions} row=${trigger} then=${reload} /></div></div>
     <div class="stack">
-      ${trigger.reason && html`<section class="card notice"><p class="what">${line(trigger.reason, 600)}</p><p class="do"><${Advice} text=${trigger.advice} /></p></section>`}
+      <${Reason} trigger=${trigger} />
       <${Facts} trigger=${trigger} />
       <div><${Tabs} name="tab" tabs=${TABS} label="About this trigger" panel="trigger-panel" /></div>
       <div id="trigger-panel" role="tabpanel" aria-label=${TABS.find(([one]) => one === tab)[1]} class="stack"><${View} trigger=${trigger} reload=${reload} /></div>

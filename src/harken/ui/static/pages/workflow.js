@@ -5,13 +5,13 @@ import { asCurl, command, CopyMenu } from "../components/copy.js";
 import { Editor } from "../components/lazy.js";
 import { Link, triggerPath, workflowPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
-import { Empty, Failed, Shown } from "../components/states.js";
+import { Empty, Shown } from "../components/states.js";
 import { Tabs, useTab } from "../components/tabs.js";
 import { Ago } from "../components/time_text.js";
 import { WorkflowGraph } from "../components/workflow_graph.js";
 import { line } from "../format.js";
 import { useResource } from "../resource.js";
-import { FileEditor, mayEdit } from "./file_editor.js";
+import { FileEditor, mayEdit, RefusedFile } from "./file_editor.js";
 import { query, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { onStream } from "../stream.js";
@@ -23,14 +23,8 @@ const SHOWN = 1000; // bytes of a value: the graph shows how the steps went
 export default function Workflow({ name }) {
   const found = useResource((signal) => get(at`/api/workflows/${name}`, {}, { signal }), [name]);
   const refused = found.error?.code === "misconfigured" && found.data === undefined;
-  if (refused && may("workflows.write")) return html`<${Refused} name=${name} error=${found.error} reload=${found.reload} />`;
+  if (refused && may("workflows.write")) return html`<${RefusedFile} name=${name} error=${found.error} reload=${found.reload} />`;
   return html`<${Shown} of=${found} what=${name} show=${(workflow) => html`<${Whole} workflow=${workflow} reload=${found.reload} />`} />`;
-}
-
-/** It was never loaded as it is written: its file is shown, to be corrected. */
-function Refused({ name, error, reload }) {
-  return html`<div class="page-head"><h1>${line(name)}</h1></div>
-    <div class="stack"><${Failed} error=${error} /><section class="card" aria-label="File"><${FileEditor} name=${name} then=${reload} /></section></div>`;
 }
 
 function Whole({ workflow, reload }) {
