@@ -95,6 +95,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not troubled and self.state == "closed"
 
     @property
+    def failing(self) -> bool:
+        """Whether the service could not be used; one that asked for fewer calls, or was not reachable offline, can."""
+        return self.failures > 0 or self.state != "closed"
+
+    @property
     def probed(self) -> bool:
         """Whether the feed is paused and read now and then, to find out whether it works again."""
         return self.state == "paused" and self.blocked_until is not None

@@ -136,7 +136,8 @@ async def list_integrations(context: Context, *, cursor: str = "", limit: int = 
         if (plugin.whoami is not None or _required_fields(plugin)) and kind not in rows:
             rows[kind] = _row(kind, kind, _from_environment(plugin))
     states = {state.name: state for state in await context.store.feeds()}
-    items = [_with_feeds(context, row, states) for row in rows.values()]
+    knowing = {kind for kind, plugin in plugins.items() if plugin.whoami is not None}
+    items = [_with_feeds(context, row, states) | {"whoami": row["kind"] in knowing} for row in rows.values()]
     return page_by(items, cursor, limit) | {"notes": notes}
 
 
@@ -188,8 +189,13 @@ def _required_fields(plugin: Plugin) -> set[str]:
 
 def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -> Plain:
     ids = sorted(feed.name for feed in context.feeds().values() if feed.integration == row["name"])
-    failing = [states[id].health.message for id in ids if id in states and not states[id].health.clean]
-    return row | {"feeds": sorted(map(context.feed_label, ids)), "error": row["error"] or next(iter(failing), "")}
+    troubled = [states[id].health for id in ids if id in states and not states[id].health.clean]
+    # the worst first: what a service only asked to be slower about works
+    troubled.sort(key=lambda health: not health.failing)
+    error = row["error"] or (troubled[0].message if troubled else "")
+    failing = bool(row["error"]) or any(health.failing for health in troubled)
+    status = "failing" if failing else "waiting" if troubled else "ok"
+    return row | {"feeds": sorted(map(context.feed_label, ids)), "error": error, "status": status}
 
 
 async def show(context: Context, *, name: str) -> Plain:

@@ -71,20 +71,22 @@ function Account({ account, budget, reload }) {
   };
   return html`<li>
     <div>
-      <p><span class="name">${account.name}</span><${Pill} status=${account.error ? "error" : "ok"}>${account.error ? "does not work" : "configured"}<//></p>
+      <p><span class="name">${account.name}</span><${Pill} status=${account.status}>${STATES[account.status]}<//></p>
       <p class="dim">${account.kind}${account.base_url && ` at ${line(account.base_url)}`}; the credential is from ${SOURCES[account.source] ?? account.source};
         ${" "}${account.feeds.length ? html`read by ${account.feeds.map((feed, each) => html`${each > 0 && ", "}<a href=${href("/triggers", { where: `feed == ${JSON.stringify(feed)}` })}>${line(feed)}</a>`)}` : "no feed reads it"}</p>
-      ${account.error && html`<p class="wrong">${line(account.error, 400)}</p>`}
+      ${account.error && html`<p class=${account.status === "failing" ? "wrong" : "dim"}>${line(account.error, 400)}</p>`}
       ${budget?.remaining != null && budget.limit > 0 && html`<p class="dim">${number(budget.remaining)} of ${count(budget.limit, "call")} left</p>`}
       ${answer && html`<${Answer} answer=${answer} />`}
     </div>
     <div class="buttons">
       <${Action} operation="integrations.test" act=${() => ask("test")} then=${reload}>Test<//>
-      <${Action} operation="integrations.whoami" act=${() => ask("whoami")}>Who am I?<//>
+      ${account.whoami && html`<${Action} operation="integrations.whoami" act=${() => ask("whoami")}>Who am I?<//>`}
     </div>
   </li>`;
 }
 
+/** A service that asked for fewer calls works, and so does one that this machine, being offline, cannot reach. */
+const STATES = { ok: "configured", waiting: "has to wait", failing: "does not work" };
 const SOURCES = { stored: "Harken's own encrypted store", environment: "the environment", config: "harken.yaml", missing: "nowhere" };
 
 function Answer({ answer }) {
