@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from harken.errors import NotFound, Refused
 from harken.event import Event, Verdict
 from harken.match import Read, Sighting, compile_rules, match
+from harken.operate.operator import Operator
 from harken.runs import Dead, Finished, Park, StepRecord
 from harken.store import Commit, Entry, Settlement
 from harken.testing.store.event_decided_by_many_triggers import declined
@@ -271,3 +274,16 @@ async def test_an_unknown_trigger_is_answered_with_the_nearest_name(office: Offi
     with pytest.raises(NotFound) as raised:
         await explain(office, name="oncal")
     assert raised.value.fix == "Did you mean oncall?"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [("oncall", "harken triggers test oncall"), ("deploys", "harken webhooks")]
+)
+async def test_a_silent_trigger_is_not_answered_by_the_question(office: Office, name: str, command: str) -> None:
+    office.clock.advance(7200)
+    triggers = tuple(msgspec.structs.replace(one, stale_after=3600.0) for one in office.loaded.triggers)
+    loaded = replace(office.loaded, triggers=triggers)
+    operator = Operator(office.store, office.engine, loaded, office.clock)
+    answer = await operator.call("triggers.explain", name=name, key="")
+    assert "longer than stale_after" in answer["sentence"]
+    assert [advice.rpartition(": ")[2] for advice in answer["advice"]] == [command]

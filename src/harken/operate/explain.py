@@ -11,7 +11,7 @@ import msgspec
 from harken.durations import parse_moment
 from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
-from harken.feed import INTERNAL, FeedState, TriggerState
+from harken.feed import INTERNAL, Feed, FeedState, TriggerState
 from harken.ingest.partly_committed_page import stored_position
 from harken.ingest.stream import GAP
 from harken.operate.clause_blame import near_miss
@@ -248,7 +248,8 @@ async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explan
         "refused_webhooks": [_refusal_line(row) for row in refused_webhooks(context, context.feeds().get(feed))],
         "recent": [_line(trigger, event, now) for event in recent],
     }
-    advice = [found.advice] if found.advice else []
+    source = context.feeds().get(feed)
+    advice = [_instead(found.advice, trigger.name, source, context.feed_label(feed))] if found.advice else []
     if counts.get("held"):
         budgeted = definition is not None and definition.budget is not None
         held = "What the budget holds goes by itself; let it go now" if budgeted else "Held runs wait for you"
@@ -256,6 +257,17 @@ async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explan
     return Explanation(
         stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice)
     )
+
+
+def _instead(advice: str, name: str, feed: Feed | None, label: str) -> str:
+    """The advice; if it is to ask what is being answered, what shows whether the source is silent."""
+    if not advice.endswith(f"harken explain {name}"):
+        return advice
+    if feed is not None and feed.way == "poll":
+        return f"See what the source shows now: harken triggers test {name}"
+    if feed is not None and feed.path:
+        return "See what came last, and what was refused: harken webhooks"
+    return f"See what was read last: harken feeds show {label}"
 
 
 async def _state(context: Context, feed: str) -> FeedState | None:
