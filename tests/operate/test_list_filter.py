@@ -128,3 +128,8 @@ async def test_the_fields_are_those_of_the_rows(tmp_path: Path) -> None:
         for noun, fields in lists.items():
             row = (await office.ask(f"{noun}.list"))["items"][0]
             assert set(fields) == set(row), noun
+
+
+def test_a_filter_that_ends_too_early_is_said_to_be_that() -> None:
+    with pytest.raises(Malformed, match="the filter cannot be read: 1:13: something is missing at the end"):
+        Where("data.size ==", EVENT_FIELDS)

@@ -276,4 +276,6 @@ def _tokens(source: str) -> Iterator[_Token]:
 def _unreadable(source: str, at: int) -> Misconfigured:
     line = source.count("\n", 0, at) + 1
     column = at - source.rfind("\n", 0, at)
+    if not source[at:].strip():
+        return Misconfigured(f"{line}:{column}: something is missing at the end")
     return Misconfigured(f"{line}:{column}: conditions do not support what stands here: {source[at : at + 20]!r}")
