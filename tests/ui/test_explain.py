@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
@@ -40,3 +40,19 @@ async def test_a_filtered_event_a_missing_one_and_a_time_are_explained(
 async def test_it_is_accessible(shared_page: Page, shared_harken: HarkenProcess) -> None:
     await shared_harken.send("deploys", id="explain-2", service="search")
     await axe.check(shared_page, {"/explain?trigger=deploys&key=explain-2": ".answer"})
+
+
+async def test_a_time_is_typed_in_the_zone_that_the_page_shows(browser: Browser, shared_harken: HarkenProcess) -> None:
+    page = await browser.new_page(base_url=shared_harken.url, timezone_id="Asia/Tokyo")
+    try:
+        await page.goto("/explain?trigger=deploys")
+        for zone, asked, other in (("GMT+9", "01%3A30", "UTC"), ("UTC", "10%3A30", "local time")):
+            await page.get_by_label(f"or a time, {zone}").fill("2026-01-01T10:30:00")
+            await page.get_by_role("button", name="Explain", exact=True).click()
+            await expect(page).to_have_url(re.compile(f"key=2026-01-01T{asked}"))
+            await expect(page.get_by_label(f"or a time, {zone}")).to_have_value("2026-01-01T10:30")
+            await page.get_by_title(f"Show times in {other}").click()
+        await page.goto("/explain?key=2026-01-01T10:00:00Z")
+        await expect(page.get_by_text("Which trigger should have run then?")).to_be_visible()
+    finally:
+        await page.close()

@@ -45,11 +45,17 @@ export function stamp(moment) {
   return moment ? `${parts(moment).join(" ")} ${zoneName()}` : "";
 }
 
-/** "4 s ago", "in 2 min", "never" for nothing. */
+/** What a field for a time has, in the zone that is chosen: 2026-03-01T14:05:09. */
+export const toField = (moment) => parts(moment).join("T");
+
+/** The moment that was typed into such a field. */
+export const fromField = (typed) => new Date(zone.value === "utc" ? `${typed}Z` : typed).toISOString();
+
+/** "4 s ago", "just now", "in 2 min", "never" for nothing. */
 export function ago(moment, never = "never") {
   if (!moment) return never;
   const seconds = (now.value - new Date(moment).getTime()) / 1000;
-  if (Math.abs(seconds) < 1) return "now";
+  if (Math.abs(seconds) < 1) return "just now";
   return seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
 }
 

@@ -9,7 +9,7 @@ export function Ago({ at, never }) {
 
 /** When something is due: "in 4 s", and "now" from then on. */
 export function Due({ at }) {
-  return html`<time datetime=${at} title=${stamp(at)}>${Date.parse(at) > now.value ? ago(at) : "now"}</time>`;
+  return html`<time datetime=${at} title=${stamp(at)}>${Date.parse(at) - now.value >= 1000 ? ago(at) : "now"}</time>`;
 }
 
 export function Clock({ at }) {

@@ -7,27 +7,30 @@ import { Empty, Failed, Shown } from "../components/states.js";
 import { line, words } from "../format.js";
 import { useResource } from "../resource.js";
 import { navigate, href, query } from "../router.js";
+import { fromField, toField, zoneName } from "../time.js";
 
 const STAGES = [["read", "Read"], ["memory", "Known already?"], ["match", "Condition"], ["gather", "Gathered"], ["held", "Held"], ["run", "Run"]];
 const MOST_TRIGGERS = 20;
+const MOMENT = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
 export default function Explain() {
   const { trigger = "", key = "" } = query.value;
   return html`<div class="page-head"><h1>Explain</h1><p class="dim">Why did it run, or why not?</p></div>
     <${Question} key=${`${trigger} ${key}`} trigger=${trigger} asked=${key} />
-    ${trigger || key ? html`<${Answers} trigger=${trigger} asked=${key} />`
+    ${MOMENT.test(key) && !trigger ? html`<${Empty} title="Which trigger should have run then?"><p>Choose it: a time is looked up in what its feed has read.</p><//>`
+      : trigger || key ? html`<${Answers} trigger=${trigger} asked=${key} />`
       : html`<${Empty} title="Ask about something that should have happened."><p>Type what the service calls it (an id, a key, <code>#12</code> for event 12), or choose a time at which you missed something.</p><//>`}`;
 }
 
 function Question({ trigger, asked }) {
   const triggers = useResource((signal) => getAll("/api/triggers", { fields: "name" }, { signal }), []);
-  const isTime = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(asked);
-  const [form, setForm] = useState({ trigger, key: isTime ? "" : asked, time: isTime ? localOf(asked) : "" });
+  const isTime = MOMENT.test(asked);
+  const [form, setForm] = useState({ trigger, key: isTime ? "" : asked, time: isTime ? toField(asked) : "" });
   const change = (name) => (event) => setForm({ ...form, [name]: event.currentTarget.value });
   const names = (triggers.data ?? []).map((row) => row.name);
   const submit = (event) => {
     event.preventDefault();
-    const key = form.key.trim() || (form.time ? new Date(form.time).toISOString() : "");
+    const key = form.key.trim() || (form.time ? fromField(form.time) : "");
     navigate(href("/explain", { trigger: form.trigger, key }));
   };
   return html`<form class="card explain-form" onSubmit=${submit}>
@@ -35,15 +38,9 @@ function Question({ trigger, asked }) {
       <option value="">any that looked at it</option>
       ${[...new Set([...names, ...(trigger ? [trigger] : [])])].map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
     <label>Key, subject or #event <input data-search type="text" value=${form.key} onInput=${change("key")} spellcheck=${false} autocomplete="off" placeholder="INC-42" /></label>
-    <label>or a time <input type="datetime-local" step="1" value=${form.time} disabled=${Boolean(form.key.trim())} onInput=${change("time")} /></label>
+    <label>or a time, ${zoneName()} <input type="datetime-local" step="1" value=${form.time} disabled=${Boolean(form.key.trim())} onInput=${change("time")} /></label>
     <button class="primary">Explain</button>
   </form>`;
-}
-
-/** A time in UTC as the field for it has it. */
-function localOf(moment) {
-  const time = new Date(moment);
-  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
 function Answers({ trigger, asked }) {
