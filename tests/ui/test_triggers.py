@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import get_args
 from urllib.parse import quote
 
 from playwright.async_api import BrowserContext, Page, Route, expect
 
+from harken.operate.trigger_status import Status
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
 
@@ -282,3 +284,23 @@ async def test_a_workflow_file_that_is_refused_is_corrected_where_the_overview_l
     await page.get_by_role("button", name="Show the diff…").click()
     await page.get_by_role("button", name="Write and load it").click()
     await expect(page.get_by_role("tab", name="Decisions")).to_be_visible()
+
+
+async def test_what_its_feed_could_not_read_is_not_told_of_its_dead_runs(page: Page, harken: HarkenProcess) -> None:
+    settings = {
+        "metrics": {"enabled": False},
+        "integrations": {"page": {"kind": "json", "allow_private_networks": True}},
+        "feeds": {"incidents": {"integration": "page", "query": {"url": "http://127.0.0.1:1/", "items_path": "items"}}},
+    }
+    harken.write({"harken.yaml": json.dumps(settings), "workflows/triage.yaml": TRIAGE})
+    await harken.call("POST", "/api/reload", {})
+    await page.goto("/triggers/triage?tab=reads")
+    await expect(page.get_by_role("region", name="Where it stands").get_by_text("127.0.0.1:1")).to_be_visible()
+    await expect(page.locator(".tile").filter(has_text="Dead")).to_have_text("Dead0 runs")
+
+
+async def test_a_filter_is_wrong_where_it_was_typed_and_each_status_can_be_chosen(shared_page: Page) -> None:
+    await shared_page.goto("/triggers?where=type ==")
+    await expect(shared_page.get_by_role("alert")).to_contain_text("1:8: something is missing at the end")
+    offered = await shared_page.get_by_role("combobox", name="Status").locator("option").all_inner_texts()
+    assert set(offered) - {"any"} == set(get_args(Status))

@@ -93,7 +93,7 @@ function Facts({ trigger }) {
     <${Fact} words="Fired" value=${number(trigger.fired)} unit=${plural(trigger.fired, "time")} note=${trigger.last_fired_at ? html`last <${Ago} at=${trigger.last_fired_at} />` : "never yet"} />
     <${Fact} words="Lately" value=${recent || "nothing"} small=${true} note="of the newest events" />
     <${Fact} words="Held" value=${number(trigger.held)} unit=${plural(trigger.held, "run")} note=${Object.keys(trigger.held_by ?? {}).map(words).join(", ")} />
-    <${Fact} words="Dead" value=${number(trigger.dead)} unit=${plural(trigger.dead, "run")} note=${trigger.last_error ? line(trigger.last_error, 80) : ""} />
+    <${Fact} words="Dead" value=${number(trigger.dead)} unit=${plural(trigger.dead, "run")} />
     <${Fact} words=${trigger.next_read_at ? "Next read" : "Last heard"} value=${trigger.next_read_at ? html`<${Due} at=${trigger.next_read_at} />` : html`<${Ago} at=${trigger.last_read_at} />`} small=${true}
       note=${trigger.late_seconds > 1 ? `${span(trigger.late_seconds)} late` : trigger.schedule} />
   </dl>`;
@@ -143,7 +143,7 @@ function Reads({ trigger }) {
     ["Feed", trigger.feed], ["Begins", trigger.start_line && html`with events since <${Clock} at=${trigger.start_line} />`],
     ["Cursor", trigger.cursor && html`<code>${line(trigger.cursor, 300)}</code>`], ["Read until", trigger.watermark && html`<${Clock} at=${trigger.watermark} />`],
     ["Remembers", trigger.memory != null && count(trigger.memory, "item")], ["Behind", trigger.lag_messages != null && `${count(trigger.lag_messages, "message")}, ${span(trigger.lag_seconds)}`],
-    ["Calls left", trigger.calls_left != null && number(trigger.calls_left)], ["Last error", trigger.last_error && html`${line(trigger.last_error, 400)} <${Ago} at=${trigger.last_error_at} />`],
+    ["Calls left", trigger.calls_left != null && number(trigger.calls_left)], ["Last error", trigger.last_error && html`${line(trigger.last_error, 400)}${trigger.last_error_at && html` <${Ago} at=${trigger.last_error_at} />`}`],
   ].filter(([, value]) => value);
   return html`<section class="card" aria-labelledby="stands"><h2 id="stands">Where it stands</h2>
       <dl class="facts">${rows.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl></section>

@@ -20,7 +20,7 @@ const LARGEST_PAGE = 500;
 const REFRESH_MS = 10_000;
 const ROW = 60;
 const SAME_MS = 2000;
-const STATUSES = ["healthy", "degraded", "paused", "stale", "error", "refused", "disabled"];
+const STATUSES = ["new", "healthy", "degraded", "paused", "stale", "refused", "disabled"];
 
 export default function Triggers() {
   const filter = { q: query.value.q ?? "", status: query.value.status ?? "", where: query.value.where ?? "" };
@@ -34,7 +34,9 @@ function usePages({ q, status, where }) {
   const [state, setState] = useState({ rows: null, next: null, chosen: "", error: null }); // `next` is of the rows that were chosen so
   const asking = useRef(0);
   const busy = useRef({ refreshing: false, growing: "" });
-  const condition = [where && `(${where}\n)`, status && `status == ${JSON.stringify(status)}`, q && `name.contains(${JSON.stringify(q)})`].filter(Boolean).join(" && ");
+  const chosen = [status && `status == ${JSON.stringify(status)}`, q && `name.contains(${JSON.stringify(q)})`].filter(Boolean);
+  // alone it is sent as it was typed, so that what is wrong with it is said with its own place
+  const condition = where && chosen.length ? [`(${where}\n)`, ...chosen].join(" && ") : [where, ...chosen].filter(Boolean).join(" && ");
   /** The rows behind the cursor, at least so many where there are so many, after those that stay. */
   const load = async (first, wanted, kept = []) => {
     const mine = (asking.current += 1);
