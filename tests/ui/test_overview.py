@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from typing import Literal
@@ -22,6 +23,7 @@ async def test_all_is_right_until_a_run_dies_and_again_after_it_is_dealt_with(
     await page.goto("/")
     await expect(page.get_by_text("Everything is all right")).to_be_visible()
     await expect(page.get_by_text("No events yet.")).to_be_visible()
+    await expect(page.get_by_text("0 events, 0 runs done, 0 failed; each bar is 10 s.", exact=True)).to_be_visible()
     await harken.send("broken", id="b-1", title="not a number")
     await expect(page.get_by_text("One thing needs you")).to_be_visible()
     attention = page.get_by_role("region", name="Needs you")
@@ -82,6 +84,45 @@ async def test_nothing_is_drawn_again_only_because_time_goes_on(page: Page, hark
     await page.evaluate(REDRAWN)
     await page.clock.run_for(30_000)
     assert await page.evaluate("window.redrawn") == 0
+
+
+INVOICES = """name: invoices
+trigger: {webhook: {id: invoices, scheme: none, allow_unsigned: true, id_field: id}}
+steps:
+  - {id: pay, action: approve, prompt: "Pay it?"}
+"""
+
+
+async def test_what_waits_is_held_and_is_dead_is_one_click_away(page: Page, harken: HarkenProcess) -> None:
+    harken.write({"workflows/invoices.yaml": INVOICES})
+    await harken.call("POST", "/api/reload", {})
+    await harken.call("POST", "/api/triggers/deploys/pause", {})
+    await harken.send("invoices", id="i-1")
+    await harken.send("deploys", id="d-1", service="checkout")
+    await harken.send("broken", id="b-1")
+    for name, address in (
+        ("1 waits for something", "/runs?status=waiting"),
+        ("Held", "/runs?status=held"),
+        ("Dead letters", "/dead"),
+    ):
+        await page.goto("/")
+        await page.locator(".tiles").get_by_role("link", name=name).click()
+        await expect(page.locator(".virtual-row")).to_have_count(1)
+        assert page.url == harken.url + address
+
+
+async def test_what_a_credential_may_ask_for_is_told_of_its_account(page: Page, harken: HarkenProcess) -> None:
+    settings = {
+        "metrics": {"enabled": False},
+        "integrations": {"status-page": {"kind": "json", "allow_private_networks": True}},
+        "feeds": {"news": {"integration": "status-page", "query": {"url": "http://127.0.0.1:1/", "items_path": "x"}}},
+    }
+    flow = "name: triage\ntrigger: {feed: news}\nsteps:\n  - {id: note, action: transform, set: {text: hi}}\n"
+    harken.write({"harken.yaml": json.dumps(settings), "workflows/triage.yaml": flow})
+    await harken.call("POST", "/api/reload", {})
+    await page.goto("/")
+    budgets = page.get_by_role("region", name="Budgets per credential")
+    await expect(budgets.get_by_text("status-page", exact=True)).to_be_visible()
 
 
 async def test_after_an_absence_it_tells_what_happened_since(page: Page, harken: HarkenProcess) -> None:

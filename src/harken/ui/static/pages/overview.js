@@ -9,7 +9,7 @@ import { Pill } from "../components/pill.js";
 import { Empty, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { Tabs, useTab } from "../components/tabs.js";
-import { Ago, Clock } from "../components/time_text.js";
+import { Ago, Clock, Due } from "../components/time_text.js";
 import { count, line, number, plural, words } from "../format.js";
 import { useInterval, useResource } from "../resource.js";
 import { href } from "../router.js";
@@ -181,14 +181,15 @@ function Tiles({ status }) {
   return html`<dl class="tiles">
     <${Tile} words="Events stored" value=${number(counts.events)} note=${counts.refused_events ? `${number(counts.refused_events)} refused` : ""} />
     <${Tile} words="Runs now" value=${number(counts.runs_running ?? 0)} unit="running" note=${`${number(waiting)} in the queue`} />
-    <${Tile} words="Held" value=${number(counts.runs_held ?? 0)} unit=${plural(counts.runs_held ?? 0, "run")} note=${counts.runs_waiting ? `${number(counts.runs_waiting)} wait for something` : ""} />
-    <${Tile} words="Dead letters" value=${number((counts.runs_dead ?? 0) + (counts.refused_events ?? 0))} note=${`${number(counts.runs_done ?? 0)} runs done`} />
+    <${Tile} words="Held" value=${number(counts.runs_held ?? 0)} unit=${plural(counts.runs_held ?? 0, "run")} href=${counts.runs_held > 0 && href("/runs", { status: "held" })}
+      note=${counts.runs_waiting > 0 && html`<a href=${href("/runs", { status: "waiting" })}>${number(counts.runs_waiting)} ${counts.runs_waiting === 1 ? "waits" : "wait"} for something</a>`} />
+    <${Tile} words="Dead letters" value=${number((counts.runs_dead ?? 0) + (counts.refused_events ?? 0))} href=${(counts.runs_dead ?? 0) + (counts.refused_events ?? 0) > 0 && "/dead"} note=${`${number(counts.runs_done ?? 0)} runs done`} />
     <${Tile} words="Lag of reads" value=${span(controller.schedule_lag_seconds ?? 0)} note=${behind ? `${number(behind)} messages behind` : "no stream is behind"} />
   </dl>`;
 }
 
-function Tile({ words: name, value, unit, note }) {
-  return html`<div class="tile"><dt>${name}</dt><dd>${value}${unit && html` <small>${unit}</small>`}${note && html`<div class="note">${note}</div>`}</dd></div>`;
+function Tile({ words: name, value, unit, note, href: to }) {
+  return html`<div class="tile"><dt>${to ? html`<a href=${to}>${name}</a>` : name}</dt><dd>${value}${unit && html` <small>${unit}</small>`}${note && html`<div class="note">${note}</div>`}</dd></div>`;
 }
 
 function Activity() {
@@ -206,10 +207,11 @@ function Activity() {
 function Counts({ data }) {
   const drawn = useMemo(() => series(data), [data]);
   return html`<${Chart} label="Events and runs over time" ...${drawn} />
-    <p class="dim">${count(data.total.events, "event")}, ${count(data.total.done, "run")} done, ${number(data.total.failed)} failed; each bar is ${span(data.bucket_seconds)}.${beginning(data) > 0 && ` Nothing happened before ${clock(data.at[beginning(data)])}, where the chart begins.`}</p>`;
+    <p class="dim">${count(data.total.events, "event")}, ${count(data.total.done, "run")} done, ${number(data.total.failed)} failed; each bar is ${span(data.bucket_seconds)}.${happened(data) && beginning(data) > 0 && ` Nothing happened before ${clock(data.at[beginning(data)])}, where the chart begins.`}</p>`;
 }
 
 const FEWEST = 30;
+const happened = ({ total }) => total.events + total.done + total.failed > 0;
 
 /** The first column that is shown: shortly before the first thing that happened, so that a new Harken is no empty chart. */
 function beginning(data) {
@@ -279,11 +281,11 @@ function Budgets() {
   useInterval(found.refresh, 3 * REFRESH_MS);
   if (!found.data?.length) return null;
   const columns = [
-    { name: "credential", words: "Credential", cell: (row) => html`<strong>${row.credential}</strong>` },
-    { name: "feeds", words: "Read by", cell: (row) => count(row.feeds.length, "feed") },
-    { name: "reads", words: "Reads", number: true, cell: (row) => `${number(row.reads_per_hour)} per hour` },
+    { name: "credential", words: "Credential", cell: (row) => html`<strong>${line(row.integrations.join(", ") || row.credential)}</strong>${row.integrations.length > 0 && html` <span class="dim">${row.credential}</span>`}` },
+    { name: "feeds", words: "Read by", cell: (row) => (row.feeds.length ? count(row.feeds.length, "feed") : html`<span class="dim">no feed</span>`) },
+    { name: "reads", words: "Reads", number: true, cell: (row) => (row.feeds.length ? `${number(row.reads_per_hour)} per hour` : "") },
     { name: "left", words: "Left", number: true, cell: (row) => html`<${Left} row=${row} />` },
-    { name: "state", words: "State", cell: (row) => (row.blocked_until ? html`<${Pill} status="blocked" /> ${row.reason}` : row.resets_at ? html`resets <${Ago} at=${row.resets_at} />` : "no limit known") },
+    { name: "state", words: "State", cell: (row) => (row.blocked_until ? html`<${Pill} status="blocked" /> ${row.reason}` : row.resets_at ? html`resets <${Due} at=${row.resets_at} />` : "no limit known") },
   ];
   return html`<section class="card" aria-labelledby="budgets"><h2 id="budgets">Budgets per credential</h2>
     <${Table} label="Budgets per credential" columns=${columns} rows=${found.data} keyOf=${(row) => row.credential} /></section>`;
