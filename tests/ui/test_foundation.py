@@ -95,13 +95,13 @@ async def test_an_address_without_a_page_says_so(shared_page: Page) -> None:
     page = shared_page
     await page.goto("/no/such/page")
 
-    await expect(page.get_by_text("There is no page at this address.")).to_be_visible()
+    await expect(page.get_by_role("heading", level=1, name="There is no page at this address.")).to_be_visible()
 
 
 async def test_keys_open_the_help_and_the_palette_and_go_to_pages(shared_page: Page) -> None:
     page = shared_page
     await page.goto("/no/such/page")
-    await expect(page.get_by_text("There is no page at this address.")).to_be_visible()
+    await expect(page.get_by_role("heading", level=1, name="There is no page at this address.")).to_be_visible()
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     await page.keyboard.press("Escape")
@@ -111,6 +111,11 @@ async def test_keys_open_the_help_and_the_palette_and_go_to_pages(shared_page: P
     await expect(page.get_by_role("option")).to_have_count(1)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox").fill("INC-42 again")
+    await expect(page.get_by_role("option")).to_have_text(["Explain INC-42 againwhy it ran, or not"])
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url("/explain?key=INC-42+again")
     await page.keyboard.press("g")
     await page.keyboard.press("o")
     await expect(page.locator("h1.verdict")).to_be_visible()

@@ -3,7 +3,7 @@ import { useEffect } from "./vendor/preact.js";
 
 const sources = new Set();
 
-/** `source` returns (or promises) [{words, hint, call}] for what was typed. Returns how to take it back. */
+/** `source` returns (or promises) [{words, hint, call}] for what was typed; what is only for when nothing else fits has `otherwise`. Returns how to take it back. */
 export function addCommands(source) {
   sources.add(source);
   return () => sources.delete(source);
@@ -17,5 +17,7 @@ export function useCommands(source) {
 export async function commandsFor(typed) {
   const found = (await Promise.all([...sources].map((source) => source(typed)))).flat();
   const wanted = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  return found.filter(({ words, hint = "" }) => wanted.every((word) => `${words} ${hint}`.toLowerCase().includes(word)));
+  const fitting = found.filter(({ words, hint = "" }) => wanted.every((word) => `${words} ${hint}`.toLowerCase().includes(word)));
+  const usual = fitting.filter((command) => !command.otherwise);
+  return usual.length ? usual : fitting;
 }

@@ -38,9 +38,8 @@ export function Failed({ error, retry }) {
 }
 
 export function NoPage() {
-  return html`<${Empty} title="There is no page at this address.">
-    <p>Go to the <a href="/">overview</a>, or press <kbd>Ctrl K</kbd> and say what you look for.</p>
-  <//>`;
+  return html`<div class="state empty"><h1>There is no page at this address.</h1>
+    <p>Go to the <a href="/">overview</a>, or press <kbd>Ctrl K</kbd> and say what you look for.</p></div>`;
 }
 
 /** Loading, failed or `show(data)`: what a resource (see resource.js) is now. Data that is there stays while it loads again. */
