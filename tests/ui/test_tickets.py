@@ -28,6 +28,9 @@ async def test_the_board_has_each_ticket_with_trust_cost_and_pull_request(browse
             await expect(ticket.get_by_text(re.compile(r"^0\.\d\d USD, [\d,]+ tokens$"))).to_be_visible()
             made = ticket.get_by_role("link", name="https://github.com/acme/shop/pull/4")
             await expect(made).to_have_attribute("href", "https://github.com/acme/shop/pull/4")
+            await expect(ticket.get_by_role("button", name="Retry")).to_be_visible()
+            # its run is over: there is nothing to cancel
+            await expect(ticket.get_by_role("button", name="Cancel its run")).to_have_count(0)
             assert await axe.findings(page) == []
             await page.reload()
             await expect(ticket.get_by_role("link", name="Open it there")).to_be_visible()

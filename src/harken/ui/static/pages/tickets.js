@@ -105,13 +105,18 @@ function Ticket({ tracker, ticket, reload }) {
       <h3>Runs</h3>
       <ul class="feed-list">${shown.runs.map((run) => html`<li key=${run.id}><${Ago} at=${run.created_at} /><${Link} to="/runs/${run.id}" class="title">${run.workflow}<//><${Pill} status=${run.outcome} />${run.error && html`<span class="why">${line(run.error, 300)}</span>`}</li>`)}</ul>
       ${shown.next && html`<p class="dim">Next: <${Advice} text=${shown.next} /></p>`}
-      <p class="buttons">
-        <${Action} operation="tickets.claim" act=${() => act("claim", `${ticket} is claimed`)} then=${then}>Claim<//>
-        <${Action} operation="tickets.retry" act=${() => act("retry", `${ticket} runs once more`)} then=${then}>Retry<//>
-        <${Action} operation="tickets.cancel" tone="danger" ask=${`Cancel the run of ${ticket}?`} act=${() => act("cancel", `the run of ${ticket} is asked to stop`)} then=${then}>Cancel its run<//>
+      <p class="buttons">${isOver(shown.runs[0])
+        ? html`<${Action} key="claim" operation="tickets.claim" act=${() => act("claim", `${ticket} is claimed`)} then=${then}>Claim<//>
+          ${shown.runs.length > 0 && html`<${Action} key="retry" operation="tickets.retry" act=${() => act("retry", `${ticket} runs once more`)} then=${then}>Retry<//>`}`
+        : html`<${Action} key="cancel" operation="tickets.cancel" tone="danger" ask=${`Cancel the run of ${ticket}?`} act=${() => act("cancel", `the run of ${ticket} is asked to stop`)} then=${then}>Cancel its run<//>`}
       </p>`} />
   <//>`;
 }
+
+const OVER = new Set(["done", "failed", "dead", "cancelled"]);
+
+/** Whether a ticket may have another run: it has had none, or its newest, this one, is over. */
+const isOver = (run) => !run || OVER.has(run.status);
 
 /** `0.12 USD, 4,210 tokens`; nothing where no model was asked. */
 function costWords({ usd, tokens }) {
