@@ -300,6 +300,19 @@ async def test_a_row_is_edited_and_a_change_of_others_is_never_overwritten_unsee
     assert (row["config"], row["workflow"]) == ({"every": "2h"}, STEPS)
 
 
+async def test_the_account_of_a_row_is_never_taken_for_a_kind_of_service(page: Page, harken: HarkenProcess) -> None:
+    harken.write({"harken.yaml": "integrations: {status-page: {kind: json, allow_private_networks: true}}\n"})
+    await harken.call("POST", "/api/reload", {})
+    config = {"integration": "status-page", "query": {"url": "http://127.0.0.1:1/", "items_path": "items"}}
+    await harken.call("POST", "/api/triggers", {**ROW, "provider": "poll", "config": config})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/services/" in request.url else None)
+    await page.goto("/triggers/new?edit=mine")
+    await expect(field(page, "Url *")).to_have_value("http://127.0.0.1:1/")
+    await expect(page.get_by_role("heading", name="Listen to a JSON API")).to_be_visible()
+    assert asked == [f"{harken.url}/api/services/json"]
+
+
 def edit(harken: HarkenProcess, name: str, revision: str, changes: Any) -> None:
     """Somebody else changes the row."""
     headers = {"Content-Type": "application/json", "If-Match": f'"{revision}"'}

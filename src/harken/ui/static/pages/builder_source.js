@@ -88,16 +88,18 @@ function headingOf(kind) {
 export function SourceForm({ draft, change, problems, leave }) {
   const { provider, config } = draft;
   const integrations = useResource((signal) => getAll("/api/integrations", {}, { signal }).catch(() => []), []);
-  const service = draft.service || serviceOf(draft, integrations.data ?? []);
+  // the name of an account is no kind of service: which it is of is known with the list of them
+  const service = draft.service || (integrations.data ? serviceOf(draft, integrations.data) : "");
   const isBuiltIn = provider !== "file" && BUILT_IN.some(([kind]) => kind === provider);
   const set = (next) => change({ config: next }, "config");
   const path = ["trigger", provider];
   const given = config && typeof config === "object" ? config : {};
-  return html`<section class="card stack" aria-labelledby="source"><div class="card-head"><h2 id="source">${headingOf(isBuiltIn ? provider : service || provider)}</h2><button class="quiet" onClick=${leave}>Choose another</button></div>
+  return html`<section class="card stack" aria-labelledby="source"><div class="card-head"><h2 id="source">${isBuiltIn ? headingOf(provider) : service ? headingOf(service) : "What it listens to"}</h2><button class="quiet" onClick=${leave}>Choose another</button></div>
     ${provider === "schedule" && html`<${SchemaForm} schema=${SCHEDULE} value=${typeof config === "string" ? { cron: config } : config} onChange=${set} path=${path} problems=${problems} />`}
     ${provider === "event" && html`<${EventForm} value=${Array.isArray(config) || typeof config === "string" ? { types: [config].flat() } : config} onChange=${set} path=${path} problems=${problems} />`}
     ${provider === "feed" && html`<${FeedForm} value=${config} onChange=${set} path=${path} problems=${problems} />`}
     ${provider === "api" && html`<p class="dim">It has no settings: <code>harken workflows run ${draft.name || "NAME"}</code> starts it, or a POST to <code>/api/workflows/${draft.name || "NAME"}/run</code>.</p>`}
+    ${!isBuiltIn && !service && html`<${Loading} what="its settings" />`}
     ${!["schedule", "event", "feed", "api"].includes(provider) && service && html`<${ServiceForm} ...${{ draft, change, service, integrations: integrations.data ?? [], given, set, path, problems }} />`}
     <${Whole} path=${path} problems=${problems} />
   </section>`;
