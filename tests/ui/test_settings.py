@@ -78,3 +78,9 @@ async def test_a_viewer_sees_its_role_and_no_tokens(window: BrowserContext, hark
     await page.goto("/workflows")
     await expect(page.get_by_role("link", name="deploys", exact=True).first).to_be_visible()
     await expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+
+
+async def test_who_is_on_the_machine_is_an_admin_and_no_operator(shared_page: Page) -> None:
+    await shared_page.goto("/settings?tab=you")
+    you = shared_page.get_by_role("region", name="You are on this machine")
+    await expect(you.get_by_text("The audit log names you operator. Role admin")).to_be_visible()

@@ -153,8 +153,8 @@ function Audit() {
 
 function You() {
   const { name, role, owner, way, operations } = me.value;
-  return html`<section class="card" aria-labelledby="you"><h2 id="you">You are ${line(name)}</h2>
-    <p>${way === "local" ? "This machine needs no token." : "Signed in."} Role ${role}${owner ? `, limited to what belongs to ${owner}` : ""}: ${ROLES[role]}.</p>
+  return html`<section class="card" aria-labelledby="you"><h2 id="you">${way === "local" ? "You are on this machine" : `You are ${line(name)}`}</h2>
+    <p>${way === "local" ? html`That needs no token. The audit log names you <code>${line(name)}</code>.` : "Signed in."} Role ${role}${owner ? `, limited to what belongs to ${owner}` : ""}: ${ROLES[role]}.</p>
     <details><summary>${count(operations.length, "operation")} that you may use</summary><ul class="tags">${operations.map((one) => html`<li key=${one}><code>${one}</code></li>`)}</ul></details>
     ${way !== "local" && html`<p class="buttons"><button onClick=${signOut}>Sign out</button></p>`}</section>`;
 }
