@@ -87,7 +87,7 @@ function Verdict({ status }) {
   const parts = Object.entries(status.triggers).map(([name, each]) => `${number(each)} ${words(name)}`);
   return html`<div class="overview-top">
     <h1 class="verdict"><span class="dot ${tone}" aria-hidden="true"></span>${text}</h1>
-    <p class="verdict-line">${total ? `${count(total, "trigger")}: ${parts.join(", ")}.` : "Write a workflow, or make a trigger."} <${SinceLastVisit} /></p>
+    <p class="verdict-line">${total ? `${count(total, "trigger")}: ${parts.join(", ")}.` : html`Write a workflow, or ${may("triggers.create") ? html`<a href="/triggers/new">make a trigger</a>` : "make a trigger"}.`} <${SinceLastVisit} /></p>
   </div>`;
 }
 
