@@ -68,6 +68,7 @@ async def test_runs_appear_as_they_happen_and_filters_stand_in_the_address(page:
     await expect(rows).to_have_count(1)
     await page.get_by_label("Status").select_option("held")
     await expect(page.get_by_text("No runs fit the filter.")).to_be_visible()
+    await expect(page.get_by_role("button", name="these…")).to_have_count(0)
     await page.go_back()
     await expect(rows).to_have_count(1)
     await page.get_by_role("button", name="Retry these…").click()
@@ -214,6 +215,25 @@ async def test_a_rerun_keeps_large_numbers_beside_what_was_changed(page: Page, h
     assert again["input"]["chat"] == {"id": 1234567890123456789, "name": "y"}
 
 
+async def test_held_runs_are_released_by_a_plan_and_runs_that_are_done_are_neither_retried_nor_cancelled(
+    page: Page, harken: HarkenProcess
+) -> None:
+    await harken.call("POST", "/api/triggers/deploys/pause", {})
+    for number in range(2):
+        await harken.send("deploys", id=f"d-{number}", service="checkout")
+    await page.goto("/runs?status=held")
+    bulk = page.get_by_role("button", name="these…")
+    await expect(bulk).to_have_text(["Release these…", "Cancel these…"])
+    await bulk.first.click()
+    plan = page.get_by_role("dialog", name="Plan")
+    await plan.get_by_role("button", name="Release 2 runs").click()
+    await expect(plan.get_by_text("2 runs released.")).to_be_visible()
+    await newest_run(harken, "deploys", "done")
+    await page.goto("/runs?status=done")
+    await expect(page.locator(".virtual-row")).to_have_count(2)
+    await expect(bulk).to_have_count(0)
+
+
 async def test_a_plan_is_for_the_runs_that_are_shown_whatever_the_filter_has_in_it(
     page: Page, harken: HarkenProcess
 ) -> None:
@@ -225,7 +245,7 @@ async def test_a_plan_is_for_the_runs_that_are_shown_whatever_the_filter_has_in_
     await page.get_by_role("button", name="Retry these…").click()
     await expect(page.get_by_role("dialog")).to_contain_text("exactly 3 runs")
     # without the parentheses around it this is no filter, and with them it would be one for every run
-    await page.goto("/runs?status=done&where=" + quote("attempt > 7) || (attempt > 0"))
+    await page.goto("/runs?status=dead&where=" + quote("attempt > 7) || (attempt > 0"))
     await page.get_by_role("button", name="Retry these…").click()
     await expect(page.locator(".toast")).to_contain_text("the filter cannot be read")
     await expect(page.get_by_role("dialog")).to_have_count(0)

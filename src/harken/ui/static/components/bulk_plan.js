@@ -10,9 +10,9 @@ import { count, line, number } from "../format.js";
 import { useResource } from "../resource.js";
 import { query, setQuery } from "../router.js";
 
-const NOUNS = { retry: "run", cancel: "run", drop: "dead letter", replay: "event" };
-const DOES = { retry: "Retry", cancel: "Cancel", drop: "Drop", replay: "Replay" };
-const DID = { retry: "retried", cancel: "cancelled", drop: "dropped", replay: "replayed" };
+const NOUNS = { retry: "run", cancel: "run", release: "run", drop: "dead letter", replay: "event" };
+const DOES = { retry: "Retry", cancel: "Cancel", release: "Release", drop: "Drop", replay: "Replay" };
+const DID = { retry: "retried", cancel: "cancelled", release: "released", drop: "dropped", replay: "replayed" };
 const IDS_SHOWN = 500;
 
 /** A button that makes a plan of `action` for what `where()` (or a promise of it) chooses; the plan's id then stands in the address. */

@@ -15,6 +15,7 @@ import { navigate, query, setQuery } from "../router.js";
 import { span } from "../time.js";
 
 const STATUSES = ["running", "waiting", "held", "failed", "dead", "done", "ready", "blocked", "gathering", "cancelled"];
+const OVER = ["done", "failed", "dead", "cancelled"];
 const STATUS_CHOICES = [["", "Every status"], ...STATUSES.map((name) => [name, words(name)])];
 const SINCE_CHOICES = [["", "Any time"], ["10m", "Last 10 minutes"], ["1h", "Last hour"], ["24h", "Last day"], ["7d", "Last week"]];
 const FILTERS = { status: "", trigger: "", workflow: "", since: "", where: "" };
@@ -25,7 +26,7 @@ export default function Runs() {
   const list = usePagedRows("/api/runs", { status, trigger, workflow, since, where }, { kind: "run", fits });
   const filtered = Boolean(status || trigger || workflow || since || where);
   return html`<div class="page-head"><h1>Runs</h1><p class="dim" role="status">${told(list)}</p>
-      <div class="tools">${filtered && html`<${Bulk} />`}</div></div>
+      <div class="tools">${filtered && !isEmpty(list) && html`<${Bulk} />`}</div></div>
     <div class="filters">
       <${Choice} name="status" label="Status" options=${STATUS_CHOICES} />
       <${TriggerChoice} />
@@ -35,6 +36,8 @@ export default function Runs() {
     <${List} list=${list} filtered=${filtered} selected=${selected} />
     <${BulkPlan} then=${list.reload} />`;
 }
+
+const isEmpty = ({ rows, next, error }) => !error && rows?.length === 0 && !next;
 
 function told({ rows, next }) {
   return rows?.length ? `${next ? "the newest " : ""}${count(rows.length, "run")}` : "";
@@ -47,7 +50,7 @@ export function TriggerChoice() {
   return html`<${Choice} name="trigger" label="Trigger" options=${options} />`;
 }
 
-/** What may be done to all runs that fit the filter. */
+/** What may be done to all runs that fit the filter, as far as their status lets it. */
 function Bulk() {
   const { status = "", trigger = "", workflow = "", since = "", where = "" } = query.value;
   const filter = async () => {
@@ -56,8 +59,10 @@ function Bulk() {
     if (where) await getLines("/api/runs", { where, limit: 1 });
     return [...equal, ...(where ? [`(${where}\n)`] : [])].join(" && ") || 'id != ""';
   };
-  return html`<${PlanButton} action="retry" where=${filter} since=${since}>Retry these…<//>
-    <${PlanButton} action="cancel" where=${filter} since=${since}>Cancel these…<//>`;
+  const isOver = OVER.includes(status);
+  return html`${(!status || (isOver && status !== "done")) && html`<${PlanButton} key="retry" action="retry" where=${filter} since=${since}>Retry these…<//>`}
+    ${status === "held" && html`<${PlanButton} key="release" action="release" where=${filter} since=${since}>Release these…<//>`}
+    ${!isOver && html`<${PlanButton} key="cancel" action="cancel" where=${filter} since=${since}>Cancel these…<//>`}`;
 }
 
 function List({ list, filtered, selected }) {
