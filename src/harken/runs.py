@@ -12,6 +12,8 @@ from harken.event import Recorded
 __all__ = [
     "BY_HAND",
     "FINAL",
+    "MISSED",
+    "NOT_OVER",
     "OPEN",
     "REPLAYED",
     "Again",
@@ -35,6 +37,12 @@ FINAL = frozenset({"done", "failed", "dead", "cancelled"})
 
 BY_HAND = "cancelled by hand"
 """Why a run was cancelled, if nothing else is said."""
+
+NOT_OVER = "an earlier run of this key is not over"
+"""Why an event starts no run under `overlap: skip`."""
+
+MISSED = "not all parts of its join came in time"
+"""Why a run that waited for the parts of a join was cancelled."""
 
 REPLAYED = "$replay"
 """A field of a run's input that is no input: the run is a replay, so that `event.replay` is true in its steps."""

@@ -70,3 +70,21 @@ def test_a_part_that_a_join_is_without_and_that_nothing_waits_for_is_explained()
 def test_what_a_throttle_dropped_tells_when_the_next_may_start() -> None:
     answer = told("skipped", "the throttle allows the next run at 2026-03-02 10:05:00Z")
     assert answer.sentence.endswith("was skipped: the throttle allows the next run at 2026-03-02 10:05:00Z")
+
+
+def test_what_a_join_or_a_throttle_skipped_is_not_blamed_on_overlap() -> None:
+    reasons = (
+        "a part that its join is without came after it",
+        "the throttle allows the next run at 2026-03-02 10:05:00Z",
+    )
+    advice = ("Start the run for it now: harken events replay 7 --trigger paid",)
+    assert [told("skipped", reason, JOIN).advice for reason in reasons] == [advice, advice]
+    assert "overlap: queue" in told("skipped", "an earlier run of this key is not over", JOIN).advice[0]
+
+
+def test_a_join_whose_parts_are_all_there_in_another_order_tells_which_order_it_wants() -> None:
+    ordered = Join(parts=(PAYMENT, ORDER), within=900, form="then")
+    missed = "not all parts of its join came in time"
+    run = {"status": "cancelled", "parts": (0, 1), "error": missed, "finished_at": NOW}
+    answer = told("gathered", "event 1 of the run that is gathering: part order", ordered, **run)
+    assert answer.sentence.endswith("all its parts are there, but they did not happen in the order payment, then order")

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backends.encryption import Seal
 from harken.event import Verdict
-from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
+from harken.runs import MISSED, NOT_OVER, Cancelled, Dead, Failed, Finished, RunOutcome
 from harken.store import Backlog
 
 __all__ = [
@@ -94,13 +94,11 @@ HOLD_REASONS = {
 }
 
 HAS_ITS_RUN = "this occurrence has its run already"
-NOT_OVER = "an earlier run of this key is not over"
 REPLACED = "a newer run of this key took its place"
 DROPPED = "dropped by hand while it was held"
 SAME_VALUE = "an event with the same dedupe value has started this run"
 ANSWERED = "a part that its join is without came after it"
 TOO_EARLY = "it happened too long before the other parts of its join"
-MISSED = "not all parts of its join came in time"
 ENDED = "a part came that its join is without"
 
 

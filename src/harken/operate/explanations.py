@@ -14,7 +14,7 @@ from harken.feed import MEMORY_COUNTED, Feed, FeedState, Gather, Join, TriggerSt
 from harken.operate.output_rows import outcome_of, title_of
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import ago, count, schedule_text, stamp, when
-from harken.runs import Run
+from harken.runs import MISSED, NOT_OVER, Run
 
 __all__ = [
     "Case",
@@ -203,6 +203,9 @@ def _part_words(case: Case, run: Run) -> str:
     if not found:
         return ""
     missing = f", {_listed(found['missing'])} missing" if found["missing"] else ""
+    if run.error == MISSED and isinstance(case.gather, Join) and case.gather.form == "then" and not missing:
+        order = ", then ".join(part.name for part in case.gather.wanted)
+        return f"; all its parts are there, but they did not happen in the order {order}"
     needed = ""
     if isinstance(case.gather, Join) and case.gather.form == "any":
         needed = f" ({case.gather.needs} are enough)"
@@ -215,10 +218,10 @@ def _listed(names: Sequence[str]) -> str:
 
 def _skipped(case: Case, verdict: Verdict) -> Explanation:
     why = verdict.reason or "another run of the same concurrency key was under way (overlap: skip)"
-    advice = (
-        "With `overlap: queue` it would wait for the other run instead",
-        f"Start the run for it now: harken events replay {case.event.id} --trigger {case.trigger.name}",
-    )
+    start = f"Start the run for it now: harken events replay {case.event.id} --trigger {case.trigger.name}"
+    by_overlap = verdict.reason in ("", NOT_OVER)
+    # a throttle or a join skips events too, and has nothing to do with other runs of the key
+    advice = ("With `overlap: queue` it would wait for the other run instead", start) if by_overlap else (start,)
     sentence = f"{_event_words(case)} matched, but was skipped: {why}"
     return Explanation(stage="match", outcome="skipped", sentence=sentence, details=_details(case), advice=advice)
 
