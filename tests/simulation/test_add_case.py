@@ -160,6 +160,7 @@ def test_the_same_value_has_the_same_stand_in_everywhere():
 
 STRANGERS = "hunter2-of-somebody"
 PERSONAL = "16C7e42F292c6912E7710c838347Ae178B4a"
+PAGERDUTY = "2p5vO7ziRlq_2mirQl"
 RANDOM = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 ODD_PLACES: dict[str, Any] = {
     "a header": {"headers": {"X-Api-Key": STRANGERS, "Set-Cookie": STRANGERS, "Proxy-Authorization": STRANGERS}},
@@ -169,6 +170,14 @@ ODD_PLACES: dict[str, Any] = {
         "fields": [{"name": "X-Api-Key", "value": STRANGERS}, {"key": "pwd", "value": STRANGERS}]
     },
     "a pair": {"headers": [["authorization", STRANGERS], ["x-token", STRANGERS]]},
+    "an argument": {"args": ["run", "--password", STRANGERS, "-v", "--api-key", STRANGERS, "x"]},
+    "headers in one list": {"rawHeaders": ["Host", "a.example", "Cookie", STRANGERS, "X-Auth-Token", STRANGERS]},
+    "a code": {
+        "pin_code": STRANGERS,
+        "verificationCode": STRANGERS,
+        "passcode": STRANGERS,
+        "backup_codes": [STRANGERS],
+    },
     "below a name": {"credentials": {"prod": {"db": STRANGERS}}, "tokens": {"ci": [STRANGERS]}},
     "JSON in a text": {"message": json.dumps({"password": STRANGERS, "inner": json.dumps({"token": STRANGERS})})},
     "JSON in a name, or cut": {f'{{"password":"{STRANGERS}"}}': 1, "cut": f'{{"pwd":"{STRANGERS}'},
@@ -177,12 +186,14 @@ ODD_PLACES: dict[str, Any] = {
     "a known form": {
         "value": "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
         "other": "xoxb-17653672481-19874698323-pdFZKVeTuE8sk7oOcHrzqqgy",
+        "pagerduty": f"u+{PAGERDUTY}",
+        "google": f"GOCSPX-{PAGERDUTY}",
     },
     "a JWT": {"v": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"},
     "random letters": {"value": RANDOM, "note": "f3a91c07be52d846f3a91c07be52d846"},
 }
 """Secrets of strangers, as services send them; those that are random are found by what they look like."""
-NEVER = (STRANGERS, RANDOM, PERSONAL, "eyJzdWIi", "f3a91c07be52d846")
+NEVER = (STRANGERS, RANDOM, PERSONAL, PAGERDUTY, "eyJzdWIi", "f3a91c07be52d846")
 
 
 @pytest.mark.parametrize("place", ODD_PLACES)
@@ -226,6 +237,10 @@ def test_what_is_of_nobody_stays_as_it_is():
         "state": "Token_expired",
         "number": 41,
         "tags": ["a", "b"],
+        "labels": ["auth", "security", "token-refresh", "bug"],
+        "args": ["--verbose", "on"],
+        "code": "E-42",
+        "country_code": "DE",
         "key": "SHOP-12",
         "value": 3.5,
         "query": "status=open&page=2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harken.http.known_secret_redaction import redact
@@ -16,9 +16,12 @@ Path = tuple[str | int, ...]
 _SECRET = re.compile(
     r"token|secret|passw|passphrase|pwd|authori[sz]ation|api_?key|access_?key|credential|cookie|signature|private|bearer"
     r"|jwt|connection_?string|csrf|xsrf|iban|cvv|cvc|session_?(id|key)"
-    r"|(^|_)(pass|auth|otp|pin|sid|dsn|ssn|(card|account)_?(number|no))$",
+    r"|(^|_)(pass|auth|otp|pin|sid|dsn|ssn|(card|account)_?(number|no))$"
+    r"|(^|_)(pass|otp|totp|mfa|2fa|pin|one_?time|verification|security|recovery|backup|access|login|device)_?codes?$",
     re.IGNORECASE,
 )
+_BEFORE_VALUE = re.compile(r"--?[a-z][\w.-]*|x-[\w-]+|(proxy-)?authorization|(set-)?cookie2?", re.IGNORECASE)
+"""Names in a list of arguments or headers, of which the next item is the value."""
 _PERSON = re.compile(
     r"(^|_)((first|last|full|middle)?name|user|username|login|email|mail|phone|mobile|fax|address|street|author|assignee|reporter|creator|owner"
     r"|sender|recipient|from|to|cc|bcc|by|actor|approver|contact|customer|employee|member|participant|patient|requester"
@@ -44,7 +47,8 @@ _ASSIGNED = re.compile(r"(?:(?<![\w.-])|(?<=%3D))([\w.-]++)[\"']?(=|%3D|:|>) ?[\
 _VALUE = re.compile(r"[^\s&;,\"'}]++")
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[opsur]_|github_pat_|glpat-|xox[a-z]-|xapp-|sk-|[srp]k_(?:live|test)_|whsec_|hkn_|npm_|pypi-"
-    r"|SG\.|ya29\.|AKIA|ASIA|AIza)(?=[A-Za-z_.+/=-]{0,64}+\d)[\w.+/=-]{12,}+"
+    r"|SG\.|ya29\.|GOCSPX-|AKIA|ASIA|AIza)(?=[A-Za-z_.+/=-]{0,64}+\d)[\w.+/=-]{12,}+"
+    r"|(?<![\w+])u\+(?=[A-Za-z_-]*+\d)[\w-]{18}(?![\w-])"
     r"|(?<![A-Za-z0-9])eyJ[\w-]{8,1024}+\.[\w.=-]++"
     r"|(?<![A-Za-z0-9])(?:Bearer|Basic|Digest|Token) (?=\S{0,200}?(?:\d|[a-z][A-Z]|=))[\w.+/=~-]{8,}+"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*+(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
@@ -92,7 +96,7 @@ class Anonymiser:
             if len(value) == 2 and isinstance(value[0], str) and _is_secret(value[0]):
                 # a header as some servers write it
                 return [self._bare(value[0]), MASK]
-            return [self._data(inner, keep, place.at(number)) for number, inner in enumerate(value)]
+            return self._list(value, keep, place)
         if place.secret and value not in (None, "", True, False):
             return MASK
         kept = _is_kept(place.path, keep)
@@ -101,6 +105,14 @@ class Anonymiser:
             return bare if kept else self._without_people(bare, place)
         personal = not isinstance(value, bool) and isinstance(value, int | float) and place.is_about(_OF_A_PERSON, 1)
         return 0 if personal and not kept else value
+
+    def _list(self, value: Sequence[Any], keep: Collection[Path], place: _Place) -> list[Any]:
+        found: list[Any] = []
+        for number, inner in enumerate(value):
+            before = value[number - 1] if number else None
+            named = isinstance(before, str) and _BEFORE_VALUE.fullmatch(before) is not None and _is_secret(before)
+            found.append(self._data(inner, keep, place.at(number)._replace(secret=place.secret or named)))
+        return found
 
     def _mapping(self, value: Mapping[Any, Any], keep: Collection[Path], place: _Place) -> dict[str, Any]:
         labels = [text for name, text in value.items() if str(name).lower() in _LABELS and isinstance(text, str)]
