@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harken.errors import HarkenError, Misconfigured, NotFound
+from harken.errors import Malformed, Misconfigured, NotFound
 from tests.operate.operator_world import Office, trigger
 from tests.operate.test_backtest import item, office_with
 
@@ -84,7 +84,8 @@ async def test_only_the_span_is_replayed(tmp_path: Path) -> None:
         ({"trigger": " , ", "since": "1h"}, Misconfigured),
         ({"trigger": "oncall", "since": ""}, Misconfigured),
         ({"trigger": "uncall", "since": "1h"}, NotFound),
-        ({"trigger": "oncall", "since": "yesterday"}, HarkenError),
+        ({"trigger": "oncall", "since": "yesterday"}, Malformed),
+        ({"trigger": "oncall", "since": "1h", "until": "2h"}, Misconfigured),
     ],
 )
 async def test_a_lost_filter_is_an_error_and_never_everything(

@@ -259,4 +259,4 @@ def _back(text: str) -> float:
         return parse_duration(text)
     except Misconfigured as error:
         fix = "Write it like 10m or 2026-03-01T10:00:00Z"
-        raise Refused(f"{text} is neither a time nor a duration", fix=fix) from error
+        raise Malformed(f"{text} is neither a time nor a duration", fix=fix) from error

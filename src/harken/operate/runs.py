@@ -66,7 +66,7 @@ async def list_runs(
         read, see = partial(list_runs, context), visible(context, "trigger")
         return await filter_page(read, known, given, found_by, see, cursor, bounded(limit))
     if status and status not in get_args(RunState):
-        raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
+        raise Malformed(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
         trigger=trigger, status=status, workflow=workflow, before=id_after(cursor), limit=bounded(limit), journals=True
     )
