@@ -124,6 +124,26 @@ async def test_a_row_that_is_not_enabled_does_nothing_until_it_is(clock: Virtual
 
 
 @virtual
+async def test_a_row_that_is_not_enabled_is_found_by_its_type_and_no_command_denies_that_it_is_there(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    await house.ask("triggers.create", name="mine", enabled=False, **HOURLY)
+    await house.ask("triggers.create", name="theirs", **{**HOURLY, "workflow": "hello"})
+    await house.ask("triggers.edit", name="theirs", enabled=False, match="*")
+    listed = (await house.ask("triggers.list", type="schedule"))["items"]
+    assert [(row["name"], row["status"], row["workflow"]) for row in listed if row["name"] != "hello"] == [
+        ("mine", "disabled", "mine"),
+        ("theirs", "disabled", "hello"),
+    ]
+    for operation in ("run", "pause", "resume", "explain", "backtest", "bank"):
+        with pytest.raises(Refused, match="trigger mine is not enabled"):
+            await house.ask(f"triggers.{operation}", name="mine")
+    await house.down()
+
+
+@virtual
 async def test_a_row_that_is_deleted_is_gone_and_its_name_is_free(clock: VirtualClock, tmp_path: Path) -> None:
     house = begin(tmp_path, clock)
     await house.up()

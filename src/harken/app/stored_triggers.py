@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ import structlog
 from harken.config.compiled_trigger_cache import to_document
 from harken.config.files_and_rows import RowSet
 from harken.config.findings import Finding, Place, Report
-from harken.config.loaded import Loaded
+from harken.config.loaded import IdleRow, Loaded
 from harken.config.stored_trigger_compiler import CompiledRow, RowCompiler, read_row
 from harken.errors import HarkenError
 from harken.operate.load_and_check_configuration import row_compiler
@@ -178,10 +179,18 @@ class _Head(msgspec.Struct, frozen=True, gc=False):
     name: str
     enabled: bool = True
     user_id: str = ""
+    provider: str = ""
+    workflow: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _workflow_name(head: _Head) -> str:
+    """The workflow that the row names; its own is called as the row."""
+    written = bytes(head.workflow)
+    return str(msgspec.json.decode(written)) if written.startswith(b'"') else head.name
 
 
 def _put(rows: RowSet, compiler: RowCompiler, row: bytes, form: bytes | None) -> CompiledRow | None:
@@ -189,7 +198,7 @@ def _put(rows: RowSet, compiler: RowCompiler, row: bytes, form: bytes | None) ->
     head = _decode_head(row)
     id, name = head.id, head.name
     if not head.enabled:
-        rows.disable(id, name, head.user_id)
+        rows.disable(name, IdleRow(id, head.user_id, intern(head.provider), _workflow_name(head)))
         return None
     findings: tuple[Finding, ...] = ()
     compiled = restored = compiler.restore(id, row, form) if form is not None else None

@@ -223,10 +223,10 @@ class RowSet:
             self._new_secrets |= compiled.secrets
         self._triggers_touched.add(compiled.name)
 
-    def disable(self, id: str, name: str, owner: str) -> None:
+    def disable(self, name: str, row: IdleRow) -> None:
         """The row is not enabled: it is as if it were not there, but for its name."""
-        self.remove(id)
-        self._disabled[id] = (name, IdleRow(id, owner))
+        self.remove(row.id)
+        self._disabled[row.id] = (name, row)
         self._disabled_rows = None
 
     def _enable(self, id: str) -> None:

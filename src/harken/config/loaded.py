@@ -51,10 +51,14 @@ class Account:
 
 
 class IdleRow(NamedTuple):
-    """A row of the store that is no trigger now, as it is not enabled or cannot be used."""
+    """A row of the store that is no trigger now, as it is not enabled or cannot be used.
+
+    `provider` and `workflow` are known of those that are not enabled."""
 
     id: str
     owner: str
+    provider: str = ""
+    workflow: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,6 +206,10 @@ class Context:
                 f"trigger {name} is configured, but no controller has opened it yet", fix="Run: harken start"
             )
         self.refuse_broken(name)
+        if self.loaded is not None and name in self.loaded.disabled and self._sees(name):
+            raise Refused(
+                f"trigger {name} is not enabled", fix=f"Enable it first: harken triggers edit {name} --enable"
+            )
         known = {*self.trigger_names(), *(state.name for state in await self.store.triggers())}
         raise NotFound(f"there is no trigger {name}", fix=suggest_fix(name, known))
 

@@ -52,6 +52,8 @@ AT_ONCE = 5_000
 """Of a list without pages so many triggers are read at a time."""
 RECENT = 50
 TICKS = 10
+_TYPES = {"file": "poll", "api": "event", "feed": ""}
+"""The types of rows that are not enabled, where their provider is called otherwise; a feed's is known when it is."""
 CORRECT = "Correct it; it is loaded by itself. See all: harken config check"
 UNOPENED = TriggerStatus(
     status="new", reason="no controller has opened it yet", advice="harken start, or harken reload"
@@ -203,7 +205,9 @@ def _disabled_row(context: Context, name: str) -> Plain:
         status="disabled", reason="it is not enabled", advice=f"harken triggers edit {name} --enable"
     )
     shown = trigger_row(_unopened(context, name), None, None, None, status, Backlog())
-    return shown | {"late_seconds": 0.0, "start_line": None}
+    row = context.loaded.disabled.get(name) if context.loaded else None
+    known = {"type": _TYPES.get(row.provider, row.provider), "workflow": row.workflow} if row else {}
+    return shown | known | {"late_seconds": 0.0, "start_line": None}
 
 
 def _idle_row(context: Context, document: Document) -> Plain:
