@@ -144,6 +144,21 @@ async def test_a_row_that_is_not_enabled_is_found_by_its_type_and_no_command_den
 
 
 @virtual
+async def test_every_operation_on_a_row_takes_its_id_as_well(clock: VirtualClock, tmp_path: Path) -> None:
+    house = begin(tmp_path, clock)
+    await house.up()
+    id = (await house.ask("triggers.create", name="mine", **HOURLY))["id"]
+    assert (await house.ask("triggers.pause", name=id, reason="moving"))["name"] == "mine"
+    assert (await house.ask("triggers.show", name="mine"))["status"] == "paused"
+    for operation in ("resume", "run", "explain", "backtest", "bank"):
+        await house.ask(f"triggers.{operation}", name=id)
+    await house.ask("triggers.edit", name=id, condition="true", match="*")
+    assert {entry["what"] for entry in (await house.ask("audit.list"))["items"]} >= {"mine"}
+    assert id not in {entry["what"] for entry in (await house.ask("audit.list"))["items"]}
+    await house.down()
+
+
+@virtual
 async def test_a_row_that_is_deleted_is_gone_and_its_name_is_free(clock: VirtualClock, tmp_path: Path) -> None:
     house = begin(tmp_path, clock)
     await house.up()

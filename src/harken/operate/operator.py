@@ -297,6 +297,8 @@ class Operator:
         ownership = Ownership(context, self._principal)
         try:
             params = await ownership.admit(permission, params)
+            if permission.thing == "trigger" and isinstance(params.get("name"), str):
+                params = params | {"name": await stored_triggers.named_by_id(context, params["name"])}
             answer = await OPERATIONS[operation](context, **params)
         except HarkenError as error:
             raise redact_error(error, self._secrets()) from None

@@ -29,6 +29,7 @@ __all__ = [
     "edit",
     "export",
     "find_row",
+    "named_by_id",
     "refuse_taken",
     "replace",
     "row_view",
@@ -39,6 +40,8 @@ __all__ = [
 RECENT = 500
 """So many changes are remembered by id; a replica that has missed more reads all rows."""
 TRIES = 100
+ID_LENGTH = 36
+"""The characters of a UUID."""
 SHORTEST = 6
 """A shorter secret is replaced only where it is the whole text, as it may be part of any word."""
 
@@ -207,6 +210,14 @@ async def find_row(context: Context, name: str) -> Document | None:
     """The document of the row with this name or id; None if there is none."""
     named = await context.store.get(TRIGGER_NAME, name)
     return await context.store.get(TRIGGER_ROW, str(named.value) if named else name)
+
+
+async def named_by_id(context: Context, given: str) -> str:
+    """The name of the row with this id; what was given if there is none."""
+    if len(given) != ID_LENGTH or given in context.triggers():
+        return given
+    document = await context.store.get(TRIGGER_ROW, given)
+    return str(document.value["name"]) if document else given
 
 
 def row_view(context: Context, document: Document, last_checked: Any = None) -> Plain:
