@@ -195,6 +195,22 @@ async def test_clauses_are_blamed_for_what_they_alone_held_back(tmp_path: Path) 
         assert "  smallest change: event.size <= 7 lets 2 more through" in answer["lines"]
 
 
+async def test_the_nearest_number_is_proposed_also_if_it_comes_after_hundreds_of_others(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        sizes = [*range(1_000, 1_300), 900, 800, 7, 8, 7, 2_000, 950]
+        await office.shows(*(item(office, f"I{at}", urgency="high", size=size) for at, size in enumerate(sizes)))
+        size = (await office.ask("triggers.backtest", name="oncall"))["clauses"][1]
+        assert (size["alone"], size["change"], size["adds"]) == (307, "event.size <= 7", 2)
+
+
+async def test_the_word_that_lets_most_through_is_proposed(tmp_path: Path) -> None:
+    async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
+        words = ("low", "medium", "medium", "none", "medium")
+        await office.shows(*(item(office, f"I{at}", urgency=word, size=1) for at, word in enumerate(words)))
+        urgency = (await office.ask("triggers.backtest", name="oncall"))["clauses"][0]
+        assert (urgency["change"], urgency["adds"]) == ('event.urgency in ["high", "medium"]', 3)
+
+
 async def test_the_change_that_is_proposed_does_what_it_says(tmp_path: Path) -> None:
     async with office_with(tmp_path, trigger(condition=CONDITION)) as office:
         await live(office, 5)

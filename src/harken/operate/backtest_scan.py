@@ -58,12 +58,41 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
 
 class NearMisses(msgspec.Struct):
-    """Events that one clause alone held back: how many, the newest of them, and the values that it saw."""
+    """Events that one clause alone held back: how many, the newest of them, and the values that it saw.
+
+    Each value has an event that had it. `extremes` are the smallest and the largest number; of more values than are
+    kept these are kept too, as one of them is the nearest to a limit.
+    """
 
     count: int = 0
     newest: list[int] = []
     values: dict[Any, int] = {}
-    examples: list[dict[str, Any]] = []
+    examples: dict[Any, dict[str, Any]] = {}
+    extremes: list[Any] = msgspec.field(default_factory=lambda: [None, None])
+    surplus: list[Any] = msgspec.field(default_factory=lambda: [None, None])
+
+    def add(self, key: Any, event: dict[str, Any], number: int) -> None:
+        """Count a value with its type. A number that is further out takes the place of one that is kept as such."""
+        if key in self.values:
+            self.values[key] += number
+            return
+        kept = len(self.values) < MOST_VALUES
+        sides = [side for side in (0, 1) if self._is_extreme(side, key[1])]
+        for side in sides:
+            self.extremes[side] = key[1]
+            if not kept:
+                self._replace_surplus(side, key)
+        if kept or sides:
+            self.values[key], self.examples[key] = number, event
+
+    def _is_extreme(self, side: int, value: Any) -> bool:
+        before = self.extremes[side]
+        return type(value) in (int, float) and (before is None or (value > before if side else value < before))
+
+    def _replace_surplus(self, side: int, key: Any) -> None:
+        before, self.surplus[side] = self.surplus[side], key
+        if before is not None and before not in self.surplus:
+            del self.values[before], self.examples[before]
 
 
 class Scan(msgspec.Struct, kw_only=True):
@@ -260,7 +289,7 @@ class Counting:
         self._alone.clear()
 
     def _near_misses(self, at: int) -> NearMisses:
-        return self.found.near.setdefault(at, NearMisses(newest=[], values={}, examples=[]))
+        return self.found.near.setdefault(at, NearMisses())
 
     def _count_unheard(self, page: History, keys: Sequence[Key]) -> None:
         columns = zip(page.outcomes, page.types, page.occurred_at, keys, strict=True)
@@ -336,12 +365,7 @@ def _near(misses: NearMisses, screen: Screen, at: int, event: dict[str, Any], nu
     value = value_of(screen.clauses[at], {"event": event})
     marked = value if type(value) in (str, int, float, bool) else None if value is not MISSING else MISSING
     # to Python alone true is 1
-    key = (type(marked).__name__, marked)
-    if key in misses.values:
-        misses.values[key] += number
-    elif len(misses.values) < MOST_VALUES:
-        misses.values[key] = number
-        misses.examples.append(event)
+    misses.add((type(marked).__name__, marked), event, number)
 
 
 class Reading:

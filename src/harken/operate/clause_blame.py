@@ -41,10 +41,11 @@ def blame_rows(screen: Screen, found: Scan, condition: Condition | None) -> list
 def _nearest(condition: Condition, at: int, near: NearMisses | None) -> Plain:
     if near is None or not near.count:
         return {"values": {}, "nearest": [], "change": None, "condition": None, "adds": 0}
-    change = smallest_change(condition, at, [{"event": event} for event in near.examples])
-    commonest = sorted(near.values.items(), key=lambda item: -item[1])[:VALUES]
+    # of values that are equally near, such as words, the commonest is proposed
+    commonest = sorted(near.values.items(), key=lambda item: -item[1])
+    change = smallest_change(condition, at, [{"event": near.examples[key]} for key, _ in commonest])
     return {
-        "values": {_shown(value): number for (_, value), number in commonest},
+        "values": {_shown(value): number for (_, value), number in commonest[:VALUES]},
         "nearest": near.newest[:VALUES],
         "change": change.clause if change else None,
         "condition": change.condition if change else None,
@@ -57,7 +58,7 @@ def _adds(source: str, near: NearMisses) -> int:
     if not source:
         return near.count
     changed = compile_condition(source)
-    counted = zip(near.values.values(), near.examples, strict=True)
+    counted = ((number, near.examples[key]) for key, number in near.values.items())
     return sum(number for number, event in counted if changed.outcome(bind({"event": event}))[0] == "true")
 
 
