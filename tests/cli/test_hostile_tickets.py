@@ -50,7 +50,7 @@ def test_no_field_of_a_ticket_acts_in_a_table(
 def test_a_row_is_not_as_wide_as_what_strangers_write(
     columns: Sequence[Column], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = {"id": 1, "recorded_at": None, "feed": "shop", "type": "ticket", "verdicts": []}
+    ours: dict[str, Any] = {"id": 1, "recorded_at": None, "feed": "shop", "type": "ticket", "verdicts": []}
     table([{**ours, "key": "k" * 600, "subject": "", "title": "t" * 600}], columns)
     heading, row = capsys.readouterr().out.splitlines()
     assert "k" * 159 + "…  " + "t" * 79 + "…" in row
