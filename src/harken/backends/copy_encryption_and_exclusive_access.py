@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
+from harken.backends.run_ids_in_documents_and_steps import rename_in_document, rename_in_step
 from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
@@ -16,6 +17,7 @@ from harken.store.document_kinds import THIS_STORE, TRANSFER
 from harken.store.transfer_protocol_and_exclusive_access import Counts, ExclusiveStore
 from harken.store.transfer_rows import (
     Chunk,
+    ExportedDocument,
     ExportedEvent,
     ExportedMark,
     ExportedMemory,
@@ -75,7 +77,10 @@ def _rename(row: ExportedRow, rename: Callable[[bytes], bytes]) -> ExportedRow:
             for field in ("id", "slot", "gather", "parent", "replay_of")
             if (name := getattr(row, field)) is not None
         }
-        return msgspec.structs.replace(row, waiting_for=_waiting(row.waiting_for, rename), **names)
+        journal = tuple(rename_in_step(record, rename) for record in row.journal)
+        return msgspec.structs.replace(row, waiting_for=_waiting(row.waiting_for, rename), journal=journal, **names)
+    if isinstance(row, ExportedDocument):
+        return msgspec.structs.replace(row, value=rename_in_document(row.kind, row.value, rename))
     return row
 
 

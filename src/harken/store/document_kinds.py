@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 __all__ = [
     "ACTIVITY",
     "ALERT",
@@ -25,6 +27,7 @@ __all__ = [
     "REQUEST",
     "RETRIED",
     "RUN_ALERT",
+    "RUN_FIELDS",
     "SEAL",
     "SESSION",
     "STALE_REPORT",
@@ -120,6 +123,9 @@ FLEET, NEWS = "fleet", "news"
 
 TRANSFER, THIS_STORE = "moving", "here"
 """Says that this store is being copied or filled, or was replaced by its copy: refuse to start with it."""
+
+RUN_FIELDS: Mapping[str, Sequence[str]] = {TICKET: ("run", "withdrawn", "settled")}
+"""The fields of documents, by kind, that begin with the id of a run: it changes when encryption is switched on."""
 
 NOT_COPIED = frozenset({TRANSFER, REPLICA})
 """Kinds that describe one store or its processes, not its contents: a copy does without them."""

@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from harken.backends.encryption import Seal
+from harken.backends.run_ids_in_documents_and_steps import rename_in_document, rename_in_step
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.store.document_kinds import KEYS, SEAL, UNWIPED
 
@@ -46,10 +47,14 @@ def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
         "seal_name": lambda value: None if value is None else seal.rename(bytes(value)),
         "seal_verdicts": lambda value: seal.shut(_rekey_verdicts(bytes(value), seal)),
         "seal_waiting": lambda value: _rekey_wait(value, seal),
+        "rename_in_document": lambda kind, value: rename_in_document(kind, bytes(value), seal.rename),
+        "rename_in_step": lambda record: rename_in_step(bytes(record), seal.rename),
     }
     for name, function in functions.items():
-        connection.create_scalar_function(name, function, 1)
+        connection.create_scalar_function(name, function)
     with connection:
+        connection.execute("UPDATE documents SET value=rename_in_document(kind, value)")
+        connection.execute("UPDATE journal SET record=rename_in_step(record)")
         for table in ENCRYPTED.keys() | HASHED.keys():
             sets = [f"{column}=seal_text({column})" for column in ENCRYPTED.get(table, ())]
             sets += [f"{column}=seal_name({column})" for column in HASHED.get(table, ())]
