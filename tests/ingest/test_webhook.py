@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import structlog
 
-from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
+from harken.errors import Malformed, NotFound, RetryLater, StoreBusy, Unauthorized
 from harken.event import Event, Verdict
 from harken.ingest.refused_webhooks import REASONS, Refusals
 from harken.ingest.webhook import CLOSED, Endpoint, Webhooks
@@ -142,8 +142,9 @@ async def test_what_is_committed_is_acknowledged(
         (Gate(), Sender(KeyError("token=secret")), 500, "it failed here; send it again"),
         (Gate(error=ValueError("secret")), Sender(), 500, "it failed here; send it again"),
         (Gate(error=StoreBusy("too much waits")), Sender(), 503, "too much waits"),
+        (Gate(error=NotFound("there is no trigger")), Sender(), 503, "there is no trigger"),
     ],
-    ids=["not signed", "not understood", "a bug in the source", "a bug at the store", "the store is full"],
+    ids=["not signed", "not understood", "a bug in the source", "a bug at the store", "the store is full", "emptied"],
 )
 async def test_what_is_not_committed_is_not_acknowledged(gate: Gate, sender: Sender, status: int, message: str) -> None:
     with structlog.testing.capture_logs():

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
+from harken.errors import HarkenError, Malformed, NotFound, Refused, RetryLater, Unauthorized
 from harken.event import Event, Outcome
 from harken.ingest.commit import Committer
 from harken.ingest.refused_webhooks import UNKNOWN, Reason, Refusals
@@ -233,7 +233,11 @@ class Webhooks:
         self.received += len(events)
         if not events:
             return _Answer(200 if endpoint.claims_tickets else 202, ACCEPTED_NOTHING, became=202)
-        committed = await self._committer.push(endpoint.feed, events, Read(now=now))
+        try:
+            committed = await self._committer.push(endpoint.feed, events, Read(now=now))
+        except NotFound as error:
+            # the store is not the one with which we started: the sender is not to throw it away for that
+            raise RetryLater(error.message, fix="Was the store emptied or exchanged? Start Harken anew") from error
         if endpoint.respond_seconds and self._run_answers is not None:
             return await self._respond(endpoint, committed)
         if endpoint.claims_tickets:
