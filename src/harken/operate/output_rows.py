@@ -60,6 +60,12 @@ TITLES = (
 """The fields of an event that say in words what it is about, the first that has some."""
 OF_MAIL = ("subject", "snippet", *TITLES)
 """The same of a mail: its others may be what an expression extracted, the name of a customer for one."""
+WRAPPERS = (
+    "event", "data", "issue", "pull_request", "merge_request", "object_attributes", "work_item", "incident", "alert",
+    "message", "object", "fields", "annotations", "resource", "payload",
+)  # fmt: skip
+"""What services put around the thing that a webhook is about."""
+DEEPEST_TITLE = 3
 _KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "event"}
 
 
@@ -102,15 +108,18 @@ def event_row(event: Recorded, names: Mapping[str, str], feed: str) -> Plain:
     }
 
 
-def title_of(data: Any) -> str:
-    """What an event is about in words, in one short line; empty if none of its fields says so."""
+def title_of(data: Any, depth: int = 0) -> str:
+    """What an event is about in words, in one short line; empty if none of its fields says so.
+
+    A webhook is as its service sent it: the title of an issue is in the issue, and that may be in `data`."""
     fields = data if isinstance(data, Mapping) else {}
     for name in OF_MAIL if "sender_domain" in fields and "subject" in fields else TITLES:
         text = fields.get(name)
         if isinstance(text, str) and text.strip():
             line = " ".join(text.split())
             return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
-    return ""
+    inner = (fields[name] for name in WRAPPERS if name in fields) if depth < DEEPEST_TITLE else ()
+    return next((found for one in inner if (found := title_of(one, depth + 1))), "")
 
 
 def outcome_of(run: Run) -> str:
