@@ -45,7 +45,8 @@ async def test_a_mistake_in_a_file_is_a_finding_with_its_place(page: Page, harke
     harken.write({"workflows/wrong.yaml": "name: wrong\nsteps:\n  - {id: a, action: nonsense}\n"})
     await page.goto("/settings?tab=configuration")
     await expect(page.get_by_text("workflows/wrong.yaml:3:")).to_be_visible()
-    await expect(page.get_by_text("workflow:wrong")).to_be_visible()
+    await page.get_by_role("link", name="workflow:wrong").click()
+    await expect(page.get_by_role("textbox", name="Text of workflows/wrong.yaml")).to_be_visible()
 
 
 async def test_health_is_what_the_doctor_says(shared_page: Page, shared_harken: HarkenProcess) -> None:
@@ -84,3 +85,19 @@ async def test_who_is_on_the_machine_is_an_admin_and_no_operator(shared_page: Pa
     await shared_page.goto("/settings?tab=you")
     you = shared_page.get_by_role("region", name="You are on this machine")
     await expect(you.get_by_text("The audit log names you operator. Role admin")).to_be_visible()
+
+
+async def test_a_long_name_in_the_audit_log_leaves_the_other_columns_whole(page: Page, harken: HarkenProcess) -> None:
+    steps = [{"id": "say", "action": "transform", "set": {"text": "hi"}}]
+    row = {"name": "x" * 120, "provider": "api", "workflow": {"steps": steps}}
+    await harken.call("POST", "/api/triggers", row)
+    await harken.call("POST", f"/api/triggers/{row['name']}/pause", {"reason": "long " * 100})
+    await page.goto("/settings?tab=audit")
+    cells = page.get_by_role("row").filter(has_text="triggers.pause").locator("time, .who, code")
+    await expect(cells).to_have_count(3)
+    lines = await cells.evaluate_all("cells => cells.map((cell) => cell.getClientRects().length)")
+    heights = await cells.evaluate_all(
+        "cells => cells.map((cell) => Math.round(cell.getBoundingClientRect().height / 30))"
+    )
+    assert (lines, heights) == ([1, 1, 1], [1, 1, 1])
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -4,6 +4,7 @@ import { at, get, getAll, post } from "../api.js";
 import { Action } from "../components/action.js";
 import { Advice } from "../components/advice.js";
 import { copy } from "../components/copy.js";
+import { Link, workflowPath } from "../components/link.js";
 import { Pill } from "../components/pill.js";
 import { Empty, FilteredOut, Shown } from "../components/states.js";
 import { Table } from "../components/table.js";
@@ -52,9 +53,15 @@ function Configuration() {
     </section>
     <section class="card" aria-labelledby="running"><div class="card-head"><h2 id="running">What runs, beside the files</h2>
       <${Action} operation="reload" act=${async () => (await post("/api/reload"), "The files were read again")} then=${found.reload}>Read the files again<//></div>
-      ${["add", "replace", "remove", "refused"].map((kind) => diff[kind].length > 0 && html`<h3>${WORDS[kind]}</h3><ul class="tags">${diff[kind].map((name) => html`<li key=${name}>${name}</li>`)}</ul>`)}
+      ${["add", "replace", "remove", "refused"].map((kind) => diff[kind].length > 0 && html`<h3>${WORDS[kind]}</h3><ul class="tags">${diff[kind].map((name) => html`<li key=${name}><${Part} name=${name} /></li>`)}</ul>`)}
       <p class="dim">${diff.add.length + diff.replace.length + diff.remove.length === 0 ? `The files are what runs: ${count(diff.keep.length, "part")}.` : `${count(diff.keep.length, "part")} stay as they are.`}</p>
     </section>`} />`;
+}
+
+/** A part of the configuration: a workflow has a page, also one that is refused, to be corrected there. */
+function Part({ name }) {
+  const [kind, ...rest] = name.split(":");
+  return kind === "workflow" ? html`<${Link} to=${workflowPath(rest.join(":"))}>${name}<//>` : name;
 }
 
 const WORDS = { add: "Would be added", replace: "Would be replaced", remove: "Would be removed", refused: "Refused; see the findings" };
@@ -135,8 +142,8 @@ function Audit() {
   const found = useResource((signal) => get("/api/audit", { ...wanted, limit: 200 }, { signal }), [wanted.who, wanted.did, wanted.since]);
   const columns = [
     { name: "at", words: "When", cell: (row) => html`<${Clock} at=${row.at} />` },
-    { name: "who", words: "Who", cell: (row) => html`<button class="command" title="Only what ${row.who} did" onClick=${() => setQuery({ who: row.who }, { push: true })}>${line(row.who)}</button>` },
-    { name: "did", words: "Did", cell: (row) => html`<code>${row.did}</code>` },
+    { name: "who", words: "Who", cell: (row) => html`<button class="command who" title="Only what ${row.who} did" onClick=${() => setQuery({ who: row.who }, { push: true })}>${line(row.who)}</button>` },
+    { name: "did", words: "Did", cell: (row) => html`<code class="whole">${row.did}</code>` },
     { name: "what", words: "To", cell: (row) => line(row.what) },
     { name: "detail", words: "With", cell: (row) => detailWords(row.detail) },
   ];
