@@ -9,6 +9,12 @@ from playwright.async_api import Browser, Page, expect
 from tests.ui import axe
 from tests.ui.harken_process import HarkenProcess
 
+ORDERS = """name: orders
+trigger: {webhook: {id: orders, scheme: none, allow_unsigned: true, id_field: id, subject_field: order}}
+steps:
+  - {id: note, action: transform, set: {text: hi}}
+"""
+
 
 async def test_a_filtered_event_a_missing_one_and_a_time_are_explained(
     shared_page: Page, shared_harken: HarkenProcess
@@ -40,6 +46,18 @@ async def test_a_filtered_event_a_missing_one_and_a_time_are_explained(
 async def test_it_is_accessible(shared_page: Page, shared_harken: HarkenProcess) -> None:
     await shared_harken.send("deploys", id="explain-2", service="search")
     await axe.check(shared_page, {"/explain?trigger=deploys&key=explain-2": ".answer"})
+
+
+async def test_what_a_service_calls_a_thing_is_found_also_as_the_subject_of_events(
+    page: Page, harken: HarkenProcess
+) -> None:
+    harken.write({"workflows/orders.yaml": ORDERS})
+    await harken.call("POST", "/api/reload", {})
+    await harken.send("orders", id="delivery-1", order="ORD-7")
+    await page.goto("/explain?key=ORD-7")
+    await expect(page.get_by_role("region", name="Answer of orders").get_by_text("Run: fired")).to_be_visible()
+    await page.goto("/explain?key=ORD-8")
+    await expect(page.get_by_text("No event is stored under exactly ORD-8.")).to_be_visible()
 
 
 async def test_a_time_is_typed_in_the_zone_that_the_page_shows(browser: Browser, shared_harken: HarkenProcess) -> None:

@@ -11,6 +11,7 @@ import { fromField, toField, zoneName } from "../time.js";
 
 const STAGES = [["read", "Read"], ["memory", "Known already?"], ["match", "Condition"], ["gather", "Gathered"], ["held", "Held"], ["run", "Run"]];
 const MOST_TRIGGERS = 20;
+const LONGEST = 1000; // of a subject that a filter may name
 const MOMENT = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
 export default function Explain() {
@@ -59,9 +60,12 @@ async function explain(trigger, key, signal) {
   return { asked: `${trigger} ${key}`, answers };
 }
 
+/** The triggers that looked at an event of this id, of this key, or else of this subject among the newest. */
 async function deciding(key, signal) {
   const number = /^#(\d+)$/.exec(key)?.[1];
-  const events = number ? [await get(`/api/events/${number}`, {}, { signal })] : (await get("/api/events", { key, limit: 20, fields: "verdicts" }, { signal })).items;
+  const find = async (params) => (await get("/api/events", { ...params, limit: 20, fields: "verdicts" }, { signal })).items;
+  let events = number ? [await get(`/api/events/${number}`, {}, { signal })] : await find({ key });
+  if (!events.length && key.length <= LONGEST) events = await find({ where: `subject == ${JSON.stringify(key)}` });
   return [...new Set(events.flatMap((event) => event.verdicts.map((verdict) => verdict.trigger)))].slice(0, MOST_TRIGGERS);
 }
 
