@@ -27,6 +27,7 @@ __all__ = [
     "runs_when_over",
     "start_within",
     "unpack_times",
+    "with_answer",
     "with_start",
 ]
 
@@ -34,6 +35,9 @@ Gathered = tuple[int, int]
 """A part of a join: its number, to which EARLY is added if it is early, and when it happened."""
 
 EARLY = 128
+
+MOST_ANSWERS = 64
+"""So many times are kept at which a part happened that a join is without; they reach back 32 spans or more."""
 
 _PART = Struct(">BQ")
 _TIME = Struct(">Q")
@@ -99,6 +103,21 @@ def _in_order(gathered: Sequence[Gathered], needs: int) -> bool:
 def answered_by(newest: int, oldest: int, answer: int, span: float) -> bool:
     """Whether a part that a join is without, which happened at `answer`, ends the wait of those that are there."""
     return newest <= answer <= oldest + round(span * 1_000_000)
+
+
+def with_answer(answers: Sequence[int], at: int, span: float) -> list[int]:
+    """The times at which a part happened that a join is without, as far as they decide about what comes later.
+
+    Of three within one span the middle one does not: what it would answer is answered by one of the others too.
+    """
+    sorted_times, width = list(answers), round(span * 1_000_000)
+    insort(sorted_times, at)
+    kept: list[int] = []
+    for time in sorted_times:
+        if len(kept) > 1 and time - kept[-2] <= width:
+            kept.pop()
+        kept.append(time)
+    return kept[-MOST_ANSWERS:]
 
 
 def encode_parts(gathered: Sequence[Gathered], *, keeps: bool) -> bytes:

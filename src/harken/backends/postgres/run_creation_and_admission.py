@@ -61,6 +61,7 @@ from harken.store.gathering_rules import (
     runs_when_over,
     start_within,
     unpack_times,
+    with_answer,
     with_start,
 )
 
@@ -435,16 +436,16 @@ class Resolver:
         sql = "SELECT times FROM marks WHERE trigger=$1 AND key=$2 AND until>$3"
         packed = await tx.value(sql, trigger.id, key, tx.now)
         at = micros(part.at)
-        return packed is not None and answered_by(at, at, unpack_times(packed)[0], part.span)
+        return packed is not None and any(answered_by(at, at, answer, part.span) for answer in unpack_times(packed))
 
     async def _end_join(self, trigger: TriggerRow, intent: Intent, into: GatherInto, part: JoinPart) -> Verdict:
         """A part that the join is without: it ends the run that waits, and what happened before it and comes later."""
         tx = self._tx
         at, key = micros(part.at), mark_name(tx.seal, "none", intent.epoch, into.key)
         packed = await tx.value("SELECT times FROM marks WHERE trigger=$1 AND key=$2", trigger.id, key)
-        latest = max([at, *unpack_times(packed)]) if packed else at
+        answers = with_answer(unpack_times(packed) if packed else (), at, part.span)
         until = tx.now + round(part.span * 1_000_000)
-        await tx.do(SET_MARK, trigger.id, key, until, None, pack_times([latest]))
+        await tx.do(SET_MARK, trigger.id, key, until, None, pack_times(answers))
         row = await tx.row(
             f"""SELECT seq, id, parts FROM runs WHERE trigger=$1 AND gather=$2 AND state={GATHERING} AND due_at>$3
             FOR UPDATE""",

@@ -58,6 +58,7 @@ from harken.store.gathering_rules import (
     runs_when_over,
     start_within,
     unpack_times,
+    with_answer,
     with_start,
 )
 
@@ -383,7 +384,7 @@ def _is_answered(
     key = mark_name(tx.seal, "none", intent.epoch, into.key)
     packed = tx.value("SELECT times FROM marks WHERE trigger=? AND key=? AND until>?", (trigger.id, key, now))
     at = micros(part.at)
-    return packed is not None and answered_by(at, at, unpack_times(packed)[0], part.span)
+    return packed is not None and any(answered_by(at, at, answer, part.span) for answer in unpack_times(packed))
 
 
 def _end_join(
@@ -392,8 +393,8 @@ def _end_join(
     """A part that the join is without: it ends the run that waits, and what happened before it and comes later."""
     at, key = micros(part.at), mark_name(tx.seal, "none", intent.epoch, into.key)
     packed = tx.value("SELECT times FROM marks WHERE trigger=? AND key=?", (trigger.id, key))
-    latest = max([at, *unpack_times(packed)]) if packed else at
-    tx.execute(SET_MARK, (trigger.id, key, now + round(part.span * 1_000_000), None, pack_times([latest])))
+    answers = with_answer(unpack_times(packed) if packed else (), at, part.span)
+    tx.execute(SET_MARK, (trigger.id, key, now + round(part.span * 1_000_000), None, pack_times(answers)))
     row = tx.row(
         f"SELECT seq, id, parts, slot FROM runs WHERE trigger=? AND gather=? AND state={GATHERING} AND due_at>?",
         (trigger.id, tx.seal.name(f"gather\0{into.key}"), now),

@@ -182,6 +182,14 @@ class JoinContract(StoreWorld):
         given.clock.advance(WINDOW)
         assert [claim.id for claim in await given.claims()] == [after.run_id]
 
+    async def test_it_ends_what_happened_before_it_also_if_more_of_them_came_since(self, given: Given) -> None:
+        for at, happened in enumerate((5, 6, 7, 5 + WINDOW, 5 + 3 * WINDOW, 5 + 2 * WINDOW)):
+            await joins(given, f"b{at}", part(given, 1, happened, needs=1, waits=True, ends=True))
+        before = await joins(given, "a", part(given, 0, 4, needs=1, waits=True))
+        between = await joins(given, "c", part(given, 0, 7 + WINDOW, needs=1, waits=True))
+        long_before = await joins(given, "d", part(given, 0, 4 - WINDOW, needs=1, waits=True))
+        assert [before.outcome, between.outcome, long_before.outcome] == ["skipped", "skipped", "gathered"]
+
     async def test_it_does_not_end_what_happened_after_it_or_long_before(self, given: Given) -> None:
         await joins(given, "a", part(given, 0, 3, needs=1, waits=True))
         await joins(given, "b", part(given, 1, 2, needs=1, waits=True, ends=True))

@@ -118,3 +118,22 @@ end
 local function answered_by(newest, oldest, answer, span)
   return newest <= answer and answer <= oldest + span
 end
+
+-- The times at which a part happened that a join is without, with one more. Of three within one span the middle one
+-- decides nothing: what it would answer is answered by one of the others too.
+local MOST_ANSWERS = 64
+local function with_answer(answers, at, span)
+  answers[#answers + 1] = at
+  table.sort(answers)
+  local kept = {}
+  for _, time in ipairs(answers) do
+    if #kept > 1 and time - kept[#kept - 1] <= span then
+      kept[#kept] = nil
+    end
+    kept[#kept + 1] = time
+  end
+  while #kept > MOST_ANSWERS do
+    table.remove(kept, 1)
+  end
+  return kept
+end

@@ -34,14 +34,22 @@ end
 -- Whether a part that the join is without happened after this one, although it came before it.
 local function is_answered(uid, part)
   local mark = part[7] and read_mark(uid, name(part[9]))
-  return mark and mark.ends > now and answered_by(part[2], part[2], mark.times[1], part[3])
+  if not mark or mark.ends <= now then
+    return false
+  end
+  for _, answer in ipairs(mark.times) do
+    if answered_by(part[2], part[2], answer, part[3]) then
+      return true
+    end
+  end
+  return false
 end
 
 -- A part that the join is without: it ends the run that waits, and what happened before it and comes later.
 local function end_join(intent, trigger, event, run, part)
   local uid, reason, at, span, key = intent[1], intent[13], part[2], part[3], name(part[9])
   local mark = read_mark(uid, key)
-  write_mark(uid, key, now + span, { mark and math.max(at, mark.times[1]) or at })
+  write_mark(uid, key, now + span, with_answer(mark and mark.times or {}, at, span))
   local parts, ended = read_parts(run and run.parts), ''
   if #parts > 0 then
     local oldest, newest = oldest_and_newest(parts)
