@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
@@ -71,6 +72,13 @@ async def test_it_is_served(served: Served) -> None:
     reply = await served.send("GET", "/api/openapi.json")
     assert reply.json() == SPECIFICATION
     assert reply.json()["openapi"] == "3.1.0"
+
+
+async def test_it_is_compressed_for_whoever_can_read_that(served: Served) -> None:
+    reply = await served.send("GET", "/api/openapi.json", headers={"accept-encoding": "gzip"})
+    assert (reply.headers["content-encoding"], reply.headers["vary"]) == ("gzip", "accept-encoding")
+    assert len(reply.body) < len(document()) / 4
+    assert json.loads(gzip.decompress(reply.body)) == SPECIFICATION
 
 
 async def test_what_is_answered_is_what_the_shapes_say(served: Served) -> None:

@@ -165,12 +165,8 @@ def _endpoint(operator: Operator, route: Route) -> Endpoint:
             headers["idempotency-replayed"] = "true"
         if route.method == "GET" and not route.versioned and headers.get("etag", "") in _if_none_match(request):
             return Response(status_code=304, headers=headers)
-        if route.method == "GET" and not route.versioned and len(body) >= SMALLEST_PACKED:
-            headers["vary"] = "accept-encoding"
-            if "gzip" in request.headers.get("accept-encoding", ""):
-                # a row of a list takes a tenth of its size on the wire; a long answer must not hold up the others
-                body = await asyncio.to_thread(gzip.compress, body, PACK_LEVEL, mtime=0)
-                headers["content-encoding"] = "gzip"
+        if route.method == "GET" and not route.versioned:
+            body = await _packed(request, body, headers)
         return Response(body, found.status, headers, media_type="application/json")
 
     return endpoint
@@ -217,6 +213,18 @@ def _headers(route: Route, request: Request, answer: Mapping[str, Any], body: by
     return found
 
 
+async def _packed(request: Request, body: bytes, headers: dict[str, str]) -> bytes:
+    """The body, compressed where it is long and whoever asked can read that; the headers say so."""
+    if len(body) < SMALLEST_PACKED:
+        return body
+    headers["vary"] = "accept-encoding"
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return body
+    headers["content-encoding"] = "gzip"
+    # a row of a list takes a tenth of its size on the wire; a long answer must not hold up the others
+    return await asyncio.to_thread(gzip.compress, body, PACK_LEVEL, mtime=0)
+
+
 def _if_none_match(request: Request) -> frozenset[str]:
     header = request.headers.get("if-none-match", "")
     return frozenset(tag.strip() for tag in header.split(",") if tag.strip())
@@ -226,7 +234,8 @@ async def _openapi(request: Request) -> Response:
     # made when somebody asks: few do, and it takes a while
     from harken.api.openapi import document
 
-    return Response(document(), media_type="application/json", headers={"cache-control": "no-cache"})
+    headers = {"cache-control": "no-cache"}
+    return Response(await _packed(request, document(), headers), media_type="application/json", headers=headers)
 
 
 def _health(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
