@@ -17,7 +17,16 @@ from harken.source import Call
 from harken.store.document_kinds import REQUEST
 from tests.mcp.world import House, words
 
-JOBS = {"pollers_list", "pollers_show", "pollers_run", "pollers_pause", "pollers_resume", "pollers_reset", "bulk_plan"}
+JOBS = {
+    "pollers_list",
+    "pollers_show",
+    "pollers_run",
+    "pollers_pause",
+    "pollers_resume",
+    "pollers_reset",
+    "explain",
+    "bulk_plan",
+}
 MAIL = {
     "gmail_count_unread", "gmail_search", "gmail_message_get", "gmail_mark_read", "gmail_mark_unread",
     "gmail_labels_list",
@@ -55,7 +64,7 @@ async def test_tools_say_what_they_do_to_the_world(home: House) -> None:
     reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
     destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
     repeatable = {name for name, hint in hints.items() if hint and hint.idempotent_hint}
-    assert reading == {"pollers_list", "pollers_show", "orders_find_orders"} | MAIL - {
+    assert reading == {"pollers_list", "pollers_show", "explain", "orders_find_orders"} | MAIL - {
         "gmail_mark_read",
         "gmail_mark_unread",
     }
@@ -68,7 +77,7 @@ async def test_no_tool_takes_an_address_an_agent_or_an_account(home: House) -> N
     async with home.agent("ana") as client:
         tools = (await client.list_tools()).tools
     taken = {name for tool in tools for name in tool.input_schema["properties"]}
-    assert taken == {"id", "confirm", "query", "limit", "state", "action", "where", "since"}
+    assert taken == {"id", "confirm", "query", "limit", "state", "action", "where", "since", "name", "key"}
 
 
 async def test_a_job_is_listed_shown_paused_resumed_and_read(home: House) -> None:
@@ -255,6 +264,21 @@ async def test_an_answer_that_is_no_object_is_put_into_one_and_a_large_one_is_no
         True,
         "echo_text answered with 1000003 bytes; at most 1000000 are passed on. Ask for less",
     )
+
+
+async def test_an_agent_is_told_why_an_item_of_its_own_job_did_what_it_did_and_of_no_other(home: House) -> None:
+    async with home.agent("ana") as client:
+        own = next(job["id"] for job in home.jobs() if job["agent"] == "ana")
+        foreign = next(job["id"] for job in home.jobs() if job["agent"] == "bob")
+        unseen = (await client.call_tool("explain", {"name": own, "key": "no-such-item"})).structured_content
+        whole = (await client.call_tool("explain", {"name": own})).structured_content
+        refused = [await client.call_tool("explain", {"name": name, "key": "x"}) for name in (foreign, "no-such-job")]
+    assert "no-such-item" in unseen["sentence"]
+    assert whole["trigger"] == own
+    assert [answer.is_error for answer in refused] == [True, True]
+    assert [words(answer).split(".")[0] for answer in refused] == [
+        f"there is no job {name} of ana" for name in (foreign, "no-such-job")
+    ]
 
 
 async def test_an_agent_plans_and_cannot_execute(home: House) -> None:

@@ -126,6 +126,7 @@ NARROWED: Mapping[str, Schema] = {
     "config.schema.file": {"enum": list(OFFERED)},
     "bulk.plan.action": {"enum": list(ACTIONS)},
     "bulk.plan.agent": {"type": "string", "pattern": TEXT},
+    "triggers.explain.agent": {"type": "string", "pattern": r"^[^\u0000]+$"},
     "tokens.create.name": _TOKEN_NAME,
     "tokens.create.owner": {**_TOKEN_NAME, "pattern": r"^$|^[A-Za-z0-9][A-Za-z0-9_.@-]*$"},
     "tokens.create.expires": {**_EXPIRES, "pattern": f"^never$|{MOMENT}|{DURATION}"},

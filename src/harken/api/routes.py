@@ -117,7 +117,7 @@ _TABLE = (
     _get("store.retention", "/api/store/retention"),
     _post("store.backup", "/api/store/backup", target="text"),
     _list("triggers.list", "/api/triggers", type="text", where="filter", fields="fields"),
-    _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
+    _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text", agent="text"),
     _get("triggers.bank", f"{_TRIGGER}/bank", name="text", limit="count"),
     _post(
         "triggers.backtest", f"{_TRIGGER}/backtest",

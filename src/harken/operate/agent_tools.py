@@ -131,6 +131,29 @@ class JobRead(BaseModel):
     error: str | None
 
 
+class ExplainParams(NoParams):
+    """What is asked about."""
+
+    name: str = Field(min_length=1, max_length=200, description="the id of a job, from pollers_list, or your trigger")
+    key: str = Field(
+        "",
+        max_length=2_000,
+        description="the key or subject of an item, #ID of an event, or a time such as 2026-11-19T14:05; empty for all",
+    )
+
+
+class Explained(BaseModel):
+    """What happened, in words."""
+
+    trigger: str
+    key: str
+    stage: str = Field(description="how far it got, such as read, match, run")
+    outcome: str
+    sentence: str
+    details: dict[str, Any]
+    advice: list[str] = Field(description="commands for a person that help")
+
+
 class PlanParams(NoParams):
     """What to do, and to which runs."""
 
@@ -197,6 +220,14 @@ JOB_TOOLS: Mapping[str, JobTool] = {
         params=ResetParams,
         result=JobRow,
         hints=Hints(reads=False, destroys=True, repeatable=True, outside=False),
+    ),
+    "explain": JobTool(
+        operation="triggers.explain",
+        summary="Why an item started something or did not: what was read, seen before, filtered by which clause with "
+        "which values, held, run or dead; also of an item that was never seen, and of a time when nothing happened.",
+        params=ExplainParams,
+        result=Explained,
+        hints=_LOOKS,
     ),
     "bulk_plan": JobTool(
         operation="bulk.plan",

@@ -20,6 +20,7 @@ from harken.operate.backtest import rules_of
 from harken.operate.context import Context
 from harken.operate.idempotency import new_id
 from harken.operate.output_rows import Plain, plain, run_row
+from harken.operate.owner_access import triggers_of
 from harken.operate.progress import Progress
 from harken.operate.replay_time_span import decide_replay, start_replay
 from harken.runs import OPEN
@@ -78,7 +79,7 @@ async def make_plan(
             raise KeyReused("this Idempotency-Key came with another plan before", fix="Make a new key")
         # a request that is repeated with its key gets the plan that it made, whatever would be chosen by now
         return _row(id, known.value)
-    own = _triggers_of(context, agent) if agent else None
+    own = triggers_of(context, agent) if agent else None
     if own is not None and trigger and trigger not in own:
         # before it is looked up, which would tell the nearest names
         raise NotFound(f"there is no trigger {trigger}")
@@ -202,14 +203,6 @@ async def _named(context: Context, action: str, ids: Sequence[str], own: Collect
         if not _can(action, row):
             raise Refused(f"run {row['id']} is {row['status']}: there is nothing to {action}")
     return list(rows.values())
-
-
-def _triggers_of(context: Context, agent: str) -> Collection[str]:
-    """The agent's own jobs and triggers; for a token that is for some triggers only, these of them."""
-    jobs = context.loaded.jobs if context.loaded else {}
-    own = {id for id, job in jobs.items() if job.agent == agent}
-    own |= {name for name, one in context.triggers().items() if one.owner == agent}
-    return own.intersection(context.principal.triggers) if context.principal.triggers else own
 
 
 def _of(action: str, rows: list[Plain], triggers: Collection[str]) -> list[Plain]:

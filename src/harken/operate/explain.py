@@ -28,7 +28,7 @@ from harken.operate.explanations import (
     named,
 )
 from harken.operate.output_rows import Plain, event_row, plain
-from harken.operate.owner_access import heard, visible
+from harken.operate.owner_access import heard, triggers_of, visible
 from harken.operate.paging import MOST
 from harken.operate.stream_message_explanations import Sought, explain_dead_letter, explain_message
 from harken.operate.trigger_status import limits, next_room
@@ -48,8 +48,12 @@ DEAD_PAGES = 20
 """So many pages of dead letters are searched for a key, the newest first."""
 
 
-async def explain(context: Context, *, name: str, key: str = "") -> Plain:
-    """What happened to an event (by key, by subject or as `#ID`), to a ticket, at a time, or to the whole trigger."""
+async def explain(context: Context, *, name: str, key: str = "", agent: str = "") -> Plain:
+    """What happened to an event (by key, by subject or as `#ID`), to a ticket, at a time, or to the whole trigger.
+
+    An `agent` is told of its own jobs and triggers only."""
+    if agent and name not in triggers_of(context, agent):
+        raise NotFound(f"there is no job {name} of {agent}", fix="List your jobs to see which there are")
     trigger = await context.trigger(name)
     feed = await context.feed_of(name)
     if not key:

@@ -6,7 +6,7 @@ Triggers that files define belong to the operator. They are seen, and their work
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -328,6 +328,14 @@ class Ownership:
             is_step = isinstance(found, Mapping) and "workflow" in (found.get("action"), found.get("type"))
             if isinstance(found, Mapping) and "workflow" in found and (found is edit or is_step):
                 self._admit_started(found["workflow"])
+
+
+def triggers_of(context: Context, agent: str) -> Collection[str]:
+    """The agent's own jobs and triggers; for a token that is for some triggers only, these of them."""
+    jobs = context.loaded.jobs if context.loaded else {}
+    own = {id for id, job in jobs.items() if job.agent == agent}
+    own |= {name for name, one in context.triggers().items() if one.owner == agent}
+    return own.intersection(context.principal.triggers) if context.principal.triggers else own
 
 
 def visible(context: Context, by: str) -> Callable[[Plain], Plain | None]:
