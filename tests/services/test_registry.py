@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from subprocess import run
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,27 @@ def test_a_broken_plugin_is_named_with_its_reason_and_the_others_work(value: str
     assert reason in services.broken["odd"]
     assert "odd" not in services
     assert len(services) == 4
+
+
+class Slow(EntryPoint):
+    """Another thread has its turn while this one is imported."""
+
+    def load(self) -> Any:
+        time.sleep(0.02)
+        return super().load()
+
+
+def test_who_looks_one_up_while_another_thread_imports_it_waits_for_it():
+    slow = [Slow(name=one.name, value=one.value, group=GROUP) for one in BUILT_IN]
+    services = Services(slow)
+
+    def look_up(number: int) -> list[str]:
+        name = BUILT_IN[number % len(BUILT_IN)].name
+        return [services[name].kind, *services]
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(look_up, range(16)))
+    assert found == [[BUILT_IN[at % 4].name, "cron", "json", "rss", "webhook"] for at in range(16)]
 
 
 def test_a_plugin_cannot_take_over_a_built_in_kind():

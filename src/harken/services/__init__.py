@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -15,12 +16,15 @@ _OURS = "harken."
 
 
 class Services(Mapping[str, Plugin]):
-    """Plugins by kind or alias. One that cannot be loaded is left out; `broken` has the reason."""
+    """Plugins by kind or alias. One that cannot be loaded is left out; `broken` has the reason.
+
+    Threads may look services up at once: who asks for one that another thread is importing waits for it."""
 
     def __init__(self, points: Iterable[EntryPoint]) -> None:
         self._points: dict[str, EntryPoint] = {}
         self._loaded: dict[str, Plugin] = {}
         self._broken: dict[str, str] = {}
+        self._lock = threading.RLock()
         # built-ins first: a plugin can add a kind, but not replace one
         for point in sorted(points, key=lambda point: not point.value.startswith(_OURS)):
             self._add(point)
@@ -32,16 +36,18 @@ class Services(Mapping[str, Plugin]):
         return self._broken
 
     def __getitem__(self, kind: str) -> Plugin:
-        if kind in self._points:
-            self._load(kind)
-        elif kind not in self._loaded:
-            self._load_all()
-        return self._loaded[kind]
+        with self._lock:
+            if kind in self._points:
+                self._load(kind)
+            elif kind not in self._loaded:
+                self._load_all()
+            return self._loaded[kind]
 
     def __iter__(self) -> Iterator[str]:
         """Yield every kind by its own name, without aliases. Loads all services."""
-        self._load_all()
-        return iter([name for name, plugin in self._loaded.items() if plugin.kind == name])
+        with self._lock:
+            self._load_all()
+            return iter([name for name, plugin in self._loaded.items() if plugin.kind == name])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -52,8 +58,9 @@ class Services(Mapping[str, Plugin]):
             self._broken[f"{point.name} ({point.value})"] = f"the name is taken by {first.value}"
 
     def _load_all(self) -> None:
-        for name in list(self._points):
-            self._load(name)
+        with self._lock:
+            for name in list(self._points):
+                self._load(name)
 
     def _load(self, name: str) -> None:
         point = self._points.pop(name, None)
