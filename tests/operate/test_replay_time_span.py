@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harken.errors import Malformed, Misconfigured, NotFound
+from harken.errors import Malformed, Misconfigured, NotFound, Refused
 from tests.operate.operator_world import Office, trigger
 from tests.operate.test_backtest import item, office_with
 
@@ -85,7 +85,7 @@ async def test_only_the_span_is_replayed(tmp_path: Path) -> None:
         ({"trigger": "oncall", "since": ""}, Misconfigured),
         ({"trigger": "uncall", "since": "1h"}, NotFound),
         ({"trigger": "oncall", "since": "yesterday"}, Malformed),
-        ({"trigger": "oncall", "since": "1h", "until": "2h"}, Misconfigured),
+        ({"trigger": "oncall", "since": "1h", "until": "2h"}, Refused),
     ],
 )
 async def test_a_lost_filter_is_an_error_and_never_everything(

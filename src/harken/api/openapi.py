@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ from harken.operate.config_schema import OFFERED
 from harken.operate.list_filter import FIELDS
 from harken.operate.operator import OPERATIONS
 from harken.operate.principal import ROLES
+from harken.runs import RunState
 
 __all__ = ["CHOSEN", "document", "specification"]
 
@@ -111,6 +112,7 @@ NARROWED: Mapping[str, Schema] = {
     "events.list.after": _COUNT,
     "events.list.before": _COUNT,
     "runs.show.cut": _COUNT,
+    "runs.list.status": {"type": "string", "enum": ["", *get_args(RunState)]},
     "webhooks.curl.event": _COUNT,
     "events.list.include": {"type": "array", "items": {"enum": ["data"]}},
     "events.forget.subject": {"type": "string", "pattern": r"^\s*[^\s\u0000][^\u0000]+[^\s\u0000]\s*$"},

@@ -54,7 +54,7 @@ async def replay_range(
     if begin is None:
         raise Misconfigured("a replay of a span needs its beginning", fix="Give one: --since 2h")
     if end is not None and end <= begin:
-        raise Misconfigured("the span ends before it begins", fix="Give an earlier --since or a later --until")
+        raise Refused("the span ends before it begins", fix="Give an earlier --since or a later --until")
     replay = replay_id or new_id("replay").hex[:12]
     rules = {name: await rules_of(context, name) for name in dict.fromkeys(names)}
     started: list[Plain] = []
