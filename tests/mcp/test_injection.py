@@ -130,7 +130,7 @@ async def test_a_flood_of_arguments_is_refused_and_the_controller_goes_on(home: 
 async def test_no_tool_of_the_jobs_makes_or_removes_a_job(home: House) -> None:
     operations = {tool.operation for tool in JOB_TOOLS.values()}
     verbs = ("list", "show", "run", "pause", "resume", "reset")
-    assert operations == {"bulk.plan", *(f"pollers.{verb}" for verb in verbs)}
+    assert operations == {"bulk.plan", "triggers.explain", *(f"pollers.{verb}" for verb in verbs)}
     before = set(home.app.loaded.jobs)
     for name in JOB_TOOLS:
         await home.call("/mcp/ana", name, {"id": "news", "confirm": True})
